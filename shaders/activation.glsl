@@ -1,5 +1,5 @@
 // Twin: core/ops/ops.h Activation.
-const uint kSilu = 0, kGelu = 1, kClampedSilu = 2;
+const uint kSilu = 0, kGelu = 1, kClampedSilu = 2, kSquaredRelu = 3;
 
 float activate(uint activation, float gate) {
   if (activation == kSilu) return gate / (1.0 + exp(-gate));

@@ -8,7 +8,7 @@
 #include "gated.glsl"
 
 layout(constant_id = 10) const uint kOp = 0;
-const uint kAdd = 3, kScale = 4, kSoftCap = 5, kGate = 6;  // below them activations
+const uint kAdd = 4, kScale = 5, kSoftCap = 6, kGate = 7;  // below them activations
 layout(constant_id = 11) const uint kOutDType = kF32;
 
 layout(push_constant) uniform Push {
@@ -30,6 +30,7 @@ float value(uint idx) {
   if (kOp == kScale) return a.f[idx] * factor;
   if (kOp == kSoftCap) return factor * tanh_of(a.f[idx] / factor);
   if (kOp == kGate) return a.f[idx] / (1.0 + exp(-b.f[idx]));
+  if (kOp == kSquaredRelu) return squared_relu(a.f[idx]);
   uint row = idx / columns, gate_idx = row * 2u * columns + (idx - row * columns);
   return gated(kOp, a.f[gate_idx], a.f[gate_idx + columns]);
 }

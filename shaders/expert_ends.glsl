@@ -1,7 +1,7 @@
 // What the expert kernels share: their push constants, where a row of weights is, how x is read, and what becomes of
 // products. With kGated an output is activation(gate product, up product) of an expert's rows of gate and of up, each with
-// its bias, in kOutDType; else it is the product itself, in f32, of outputs output_first and on: a part of ExpertDown's, which
-// expert_sum.comp adds up, or scores of a router.
+// its bias, in kOutDType. With kActivation kSquaredRelu it is that of the one product that there is. Else it is the product
+// itself, in f32, of outputs output_first and on: a part of ExpertDown's, which expert_sum.comp adds up, or scores of a router.
 //
 // Needs types.glsl, dequant.glsl, activation.glsl, gated.glsl, expert_items.glsl.
 layout(constant_id = 11) const uint kXDType = kF32;
@@ -9,7 +9,7 @@ layout(constant_id = 12) const uint kItems = kItemsSorted;
 layout(constant_id = 13) const uint kOutDType = kF32;
 layout(constant_id = 14) const bool kGated = false;
 layout(constant_id = 15) const uint kActivation = kSilu;
-layout(constant_id = 16) const bool kBias = false;    // kGated, or where a kernel joins products itself
+layout(constant_id = 16) const bool kBias = false;    // with an activation, or where a kernel joins products itself
 layout(constant_id = 17) const bool kRagged = false;  // rows of floats that are no whole units
 
 layout(push_constant) uniform Push {
@@ -49,11 +49,11 @@ vec4 x_vec4(uint row, uint at) {
 
 // Output `i` of an item: of its products.
 float output_of(Item item, uint i, float gate, float up_product) {
-  if (!kGated) return gate;
+  if (!kGated && kActivation != kSquaredRelu) return gate;
   if (kBias) {
     uint at = item.expert * expert_rows + output_first + i;
     gate += bias.f[at];
-    up_product += bias.f[at + bias_up];
+    if (kGated) up_product += bias.f[at + bias_up];
   }
-  return gated(kActivation, gate, up_product);
+  return kGated ? gated(kActivation, gate, up_product) : squared_relu(gate);
 }

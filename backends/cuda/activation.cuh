@@ -30,4 +30,9 @@ __device__ inline float gated(Activation activation, float gate, float up) {
   return __fdividef(g, 1.0f + exp2_fast(-kLog2E * 1.702f * g)) * (u + 1.0f);
 }
 
+// Without another half; what is not a number stays so.
+__device__ inline float squared_relu(float x) {
+  return x < 0.0f ? 0.0f : x * x;
+}
+
 }  // namespace llmrt::cuda

@@ -28,9 +28,16 @@ struct Stack {
 };
 Stack stack_of(const ExpertGateUp& op, const DeviceGroup& group) {
   const auto& runs = group.runs;
+  if (!has_other_half(op.activation) && group.rows / op.num_experts % 2 != 0) return {};
   if (runs.size() == 1) return {runs.data(), runs.data()};
-  if (!op.by_expert && runs.size() == 2 && runs[1].out_column == group.rows / 2) return {runs.data(), runs.data() + 1};
+  if (has_other_half(op.activation) && !op.by_expert && runs.size() == 2 && runs[1].out_column == group.rows / 2)
+    return {runs.data(), runs.data() + 1};
   return {};
+}
+
+// Pairs of products: an output each, or two where the activation has no other half.
+uint32_t outs_of(const ExpertGateUp& op, const OpList& list) {
+  return described(op.out, list).columns / (has_other_half(op.activation) ? 1 : 2);
 }
 
 // Rows [rows.begin, + rows.count) of the list.
@@ -42,19 +49,20 @@ ExpertArgs args_of(const ExpertGateUp& op, const RowRun& rows, const OpContext& 
   const DeviceGroup& group = at.weights->group(op.group);
   const Stack stack = stack_of(op, group);
   ExpertArgs args;
-  args.outs = at.desc(op.out).columns;
-  const uint32_t up_row = op.by_expert ? args.outs : op.num_experts * args.outs;
+  args.outs = outs_of(op, *at.list);
+  const bool by_expert = op.by_expert || !has_other_half(op.activation);
+  const uint32_t up_row = by_expert ? args.outs : op.num_experts * args.outs;
   args.gate = stack.gate->matrix;
   args.up = stack.up == stack.gate ? stack.up->matrix.slice(up_row, stack.up->matrix.rows - up_row) : stack.up->matrix;
   args.gate_bias = group.bias;
   args.up_bias = group.bias ? group.bias + up_row : nullptr;
-  args.stride = op.by_expert ? 2 * args.outs : args.outs;
+  args.stride = by_expert ? 2 * args.outs : args.outs;
   args.num_experts = op.num_experts;
   args.per_row = at.list->routed_per_row;
   const uint64_t routed = uint64_t{rows.begin} * args.per_row;
   args.x = at.tensor<float>(op.x) + uint64_t{rows.begin} * group.columns;
   args.ids = at.tensor<int32_t>(op.ids) + routed;
-  args.out = at.bytes(op.out) + routed * args.outs * dtype_bytes(at.desc(op.out).dtype);
+  args.out = at.bytes(op.out) + routed * at.desc(op.out).columns * dtype_bytes(at.desc(op.out).dtype);
   args.activation = op.activation;
   args.live = at.live(op.x);
   args.row_begin = rows.begin;
@@ -274,10 +282,13 @@ Status choose(const ExpertGateUp& op, const OpList& list, const CompileInputs& i
   const DeviceGroup& group = experts_of(op.group, inputs.groups);
   const Stack stack = stack_of(op, group);
   if (!stack.gate)
-    return make_error(ErrorCode::kUnsupported,
-                      "expert_gate_up: group {}: expected gates and other halves of one encoding each, found {} runs",
-                      op.group, group.runs.size());
+    return make_error(
+        ErrorCode::kUnsupported,
+        "expert_gate_up: group {}: expected gates and other halves of one encoding each, or an even number "
+        "of rows an expert, found {} rows in {} runs",
+        op.group, group.rows, group.runs.size());
   ExpertShape shape = shape_of(*stack.gate, op.x, op.out, op.num_experts, list);
+  shape.outs = outs_of(op, list);
   shape.is_gated = true;
   const DType math = described(op.out, list).dtype;
   const Expert<ExpertGateUp> expert{op, inputs, out};

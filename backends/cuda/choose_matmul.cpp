@@ -128,7 +128,8 @@ Status multiply(MatmulSource source, MatmulResult result, const OpList& list, co
 
 bool has_gated_kernel(const Matmul& matmul, const GatedActivation& activation, const OpList& list,
                       const CompileInputs& inputs) {
-  return desc_of(activation.out, list).dtype == DType::kF16 && activation.activation != Activation::kClampedSilu &&
+  const bool is_known = activation.activation == Activation::kSilu || activation.activation == Activation::kGelu;
+  return desc_of(activation.out, list).dtype == DType::kF16 && is_known &&
          (is_few_gate(matmul, list, inputs) || is_wide_gate(matmul, list, inputs) ||
           (!group_of(matmul, inputs).bias && is_wide(matmul, list, inputs)));
 }

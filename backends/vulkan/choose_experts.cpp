@@ -77,7 +77,7 @@ ExpertChoice choose_expert_vector(const Target& target, const ExpertProduct& pro
 
 // Products in f16, whole units, and outputs that are stored by fours.
 bool takes_halves(const ExpertProduct& product) {
-  const bool in_f16 = product.gated ? product.out == DType::kF16 : product.x == DType::kF16;
+  const bool in_f16 = product.is_up ? product.out == DType::kF16 : product.x == DType::kF16;
   return in_f16 && product.weight.encoding != Encoding::kF32 && product.columns % width_of(product.weight) == 0 &&
          product.outputs % 4 == 0;
 }
@@ -98,7 +98,7 @@ bool takes_expert_fragment(const Target& target, const ExpertProduct& product) {
 
 // One row's experts: a workgroup has them all.
 bool joins_slots(const Target& target, const ExpertProduct& product) {
-  return !product.gated && is_one(product) && product.per_row <= target.tuning.expert_join_subgroups &&
+  return !product.is_up && is_one(product) && product.per_row <= target.tuning.expert_join_subgroups &&
          !target.traits.is_cpu;
 }
 
@@ -173,7 +173,12 @@ Result<ExpertProduct> product_of(const Setting& setting, const ExpertGateUp& op)
   const uint32_t ffn = setting.desc(op.out).columns;
   const uint64_t all = uint64_t{op.num_experts} * ffn;
   ExpertProduct product;
-  if (op.by_expert) {
+  const bool has_up = has_other_half(op.activation);
+  if (!has_up) {
+    auto rows = piece_of(group, "expert_gate_up", "experts", 0, all);
+    if (!rows) return rows.error();
+    product.weight = product.up = *rows;
+  } else if (op.by_expert) {
     auto rows = piece_of(group, "expert_gate_up", "gate and up", 0, 2 * all);
     if (!rows) return rows.error();
     product.weight = product.up = *rows;
@@ -190,7 +195,7 @@ Result<ExpertProduct> product_of(const Setting& setting, const ExpertGateUp& op)
     product.up = *up;
     product.up_first = static_cast<uint32_t>(all - up->row_begin);
   }
-  product.expert_rows = op.by_expert ? 2 * ffn : ffn;
+  product.expert_rows = has_up && op.by_expert ? 2 * ffn : ffn;
   product.num_experts = op.num_experts;
   product.outputs = ffn;
   product.columns = setting.desc(op.x).columns;
@@ -198,7 +203,8 @@ Result<ExpertProduct> product_of(const Setting& setting, const ExpertGateUp& op)
   product.per_row = setting.list.routed_per_row;
   product.x = setting.desc(op.x).dtype;
   product.out = setting.desc(op.out).dtype;
-  product.gated = true;
+  product.is_up = true;
+  product.gated = has_up;
   product.bias = group.bias >= 0;
   product.batch_invariant = setting.list.batch_invariant;
   product.activation = op.activation;
@@ -241,7 +247,7 @@ Result<ExpertProduct> product_of(const Setting& setting, const RouteExperts& op)
 }
 
 bool rounds_x(const Target& target, const ExpertProduct& product) {
-  return product.gated && product.x == DType::kF32 && !is_one(product) &&
+  return product.is_up && product.x == DType::kF32 && !is_one(product) &&
          (takes_expert_fragment(target, product) || takes_expert_matrix(target, product));
 }
 

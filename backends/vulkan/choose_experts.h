@@ -36,6 +36,7 @@ struct ExpertProduct {
   uint32_t columns = 0;
   uint32_t rows = 0, per_row = 1;  // routed rows of the bucket, and how many of them a row of the list has
   DType x = DType::kF32, out = DType::kF32;
+  bool is_up = false;  // of ExpertGateUp: x has one row for all of its routed ones
   bool gated = false, bias = false, batch_invariant = false;
   Activation activation = Activation::kSilu;
 };

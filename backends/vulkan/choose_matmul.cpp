@@ -138,7 +138,7 @@ Result<std::vector<PieceLaunch>> choose_matmul(const Setting& setting, const Mat
 bool can_gate(const Setting& setting, const Matmul& op, const GatedActivation& activation) {
   const GroupPieces& group = setting.weights.group(op.group);
   const TensorDesc& out = setting.desc(activation.out);
-  if (activation.activation == Activation::kClampedSilu) return false;
+  if (activation.activation != Activation::kSilu && activation.activation != Activation::kGelu) return false;
   if (group.pieces.size() != 1 || group.bias >= 0 || setting.desc(op.x).columns % 32 != 0) return false;
   if (takes_lanes(setting.traits())) return out.dtype == DType::kF32;
   Product product = product_of(setting, op, group.pieces[0]);

@@ -36,7 +36,7 @@ void emit_product(Emitter& e, const ExpertProduct& product, const ExpertChoice& 
                         .up_first = product.up_first,
                         .bias_up = bias_up,
                         .per_row = product.per_row,
-                        .x_per_row = product.gated ? product.per_row : 1,
+                        .x_per_row = product.is_up ? product.per_row : 1,
                         .rows_first = choice.items.rows_first,
                         .result_columns = product.outputs,
                         .weights = choice.joins ? o.weights : o.x};

@@ -151,7 +151,7 @@ struct ShapeChecker : ShapeHelpers {
   void operator()(const GatedActivation& op) {
     unrouted("out", op.out);
     any_float("out", op.out, desc(op.out).rows, kAnyColumns);
-    f32("x", op.x, desc(op.out).rows, 2 * desc(op.out).columns);
+    f32("x", op.x, desc(op.out).rows, (has_other_half(op.activation) ? 2 : 1) * desc(op.out).columns);
   }
   // A tensor of the rows that the list's own rows become.
   void routed(const char* field, TensorId id, uint32_t columns, DType dtype) {
@@ -192,7 +192,7 @@ struct ShapeChecker : ShapeHelpers {
     f32("x", op.x, desc(op.x).rows, kAnyColumns);
     routed("ids", op.ids, 1, DType::kI32);
     any_float("out", op.out, Rows::kRouted, kAnyColumns);
-    expert_rows(op.num_experts, 2 * uint64_t{desc(op.out).columns},
+    expert_rows(op.num_experts, (has_other_half(op.activation) ? 2 : 1) * uint64_t{desc(op.out).columns},
                 limits.weights.groups[static_cast<size_t>(op.group)], desc(op.x).columns);
   }
   void operator()(const ExpertDown& op) {
@@ -213,7 +213,7 @@ struct ShapeChecker : ShapeHelpers {
   void operator()(const Scale& op) {
     unrouted("x", op.x);
     f32("x", op.x, desc(op.x).rows, kAnyColumns);
-    f32("out", op.out, desc(op.x).rows, desc(op.x).columns);
+    any_float("out", op.out, desc(op.x).rows, desc(op.x).columns);
   }
   void operator()(const SoftCap& op) {
     unrouted("x", op.x);

@@ -8,6 +8,23 @@ namespace llmrt {
 
 namespace {
 
+// Nemotron-H: a file's name for it says whether it has experts.
+constexpr Architecture nemotron(const char* name, Presence experts) {
+  return {.name = name,
+          .rope_pairing = RopePairing::kHalves,
+          .qkv_bias = Presence::kOptional,
+          .output_bias = Presence::kOptional,
+          .ffn_bias = Presence::kOptional,
+          .turned = every_nth_full(1),  // no layer
+          .activation = Activation::kSquaredRelu,
+          .experts = experts,
+          .expert_scoring = ExpertScoring::kSigmoid,
+          .renormalises_experts = true,
+          .recurrent = AttentionKind::kSelectiveScan,
+          .has_lone_parts = true,
+          .shared_experts = SharedExperts::kPlain};
+}
+
 // A row names what its architecture has; architectures.h says what the rest is.
 constexpr Architecture kArchitectures[] = {
     {.name = "llama",
@@ -67,6 +84,8 @@ constexpr Architecture kArchitectures[] = {
      .recurrent = AttentionKind::kSelectiveScan,
      .finetuned_is_rope = true,
      .shared_experts = SharedExperts::kPlain},
+    nemotron("nemotron_h", Presence::kOptional),
+    nemotron("nemotron_h_moe", Presence::kAlways),
     {.name = "qwen3next",
      .rope_pairing = RopePairing::kHalves,
      .qk_norm = true,

@@ -49,6 +49,8 @@ struct Architecture {
   bool ffn_norm_is_post_attention_norm = false;  // by that name stands the norm in front of the feed-forward part
   // What layers without KV heads compute; none: every layer has attention.
   std::optional<AttentionKind> recurrent = {};
+  // A layer is a recurrent part, attention or a feed-forward part alone: that where feed_forward_length is not 0.
+  bool has_lone_parts = false;
   KeyHeadOrder value_head_order = KeyHeadOrder::kDivided;  // of a gated delta rule
   bool finetuned_is_rope = false;                          // rope.scaling.finetuned false: no layer turns q and k
   SharedExperts shared_experts = SharedExperts::kNone;
@@ -121,6 +123,8 @@ inline constexpr const char* kSharedUp = "ffn_up_shexp";
 inline constexpr const char* kSharedDown = "ffn_down_shexp";
 inline constexpr const char* kSharedRouter = "ffn_gate_inp_shexp.weight";
 inline constexpr const char* kExpertCorrection = "exp_probs_b.bias";
+inline constexpr const char* kLatentDown = "ffn_latent_down";  // around experts: ExpertSpec::latent_width
+inline constexpr const char* kLatentUp = "ffn_latent_up";
 std::string of_layer(uint32_t layer, std::string_view name);  // "blk.3.attn_q"
 // Of a layer that predicts tokens beyond the next one: those from num_layers on.
 bool is_of_later_layer(std::string_view name, uint32_t num_layers);

@@ -192,7 +192,9 @@ Status Assembler::add_sinks(const std::string& name, uint32_t num_heads, WeightI
 
 Status Assembler::add_feed_forward(const std::string& prefix, LayerSpec* spec, LayerWeights* weights) {
   const uint64_t width = model_->config.width;
-  const char* norm = architecture_.ffn_norm_is_post_attention_norm ? kAttentionPostNorm : kFfnNorm;
+  const char* norm = architecture_.has_lone_parts                    ? kAttentionNorm
+                     : architecture_.ffn_norm_is_post_attention_norm ? kAttentionPostNorm
+                                                                     : kFfnNorm;
   if (auto s = add_vector(prefix + norm, width, &weights->ffn_norm); !s) return s;
   const bool has_experts = spec->feed_forward == FeedForwardKind::kExperts;
   if (auto s = has_experts ? add_experts(prefix, spec, weights) : add_dense(prefix, *spec, weights); !s) return s;
@@ -203,8 +205,10 @@ Status Assembler::add_feed_forward(const std::string& prefix, LayerSpec* spec, L
 Status Assembler::add_dense(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights) {
   const uint64_t width = model_->config.width;
   const Presence bias = architecture_.ffn_bias;
-  std::vector<Part> parts = {{kGate, spec.ffn_width}, {kUp, spec.ffn_width}};
-  if (source_.has(prefix + kGateUp + ".weight")) parts = {{kGateUp, uint64_t{2} * spec.ffn_width}};
+  std::vector<Part> parts = {{kUp, spec.ffn_width}};
+  if (has_other_half(spec.activation)) parts.insert(parts.begin(), {kGate, spec.ffn_width});
+  if (has_other_half(spec.activation) && source_.has(prefix + kGateUp + ".weight"))
+    parts = {{kGateUp, uint64_t{2} * spec.ffn_width}};
   if (auto s = add_group(prefix, "gate_up", parts, width, bias, &weights->gate_up); !s) return s;
   return add_group(prefix, "down", {{kDown, width}}, spec.ffn_width, bias, &weights->down);
 }
@@ -267,7 +271,8 @@ Status Assembler::run() {
   if (auto s = add_head(); !s) return s;
   // Twin: core/model/decoder.cpp build_sample.
   const LayerWeights& last = model_->layers.back();
-  for (WeightGroupId group : {last.gate_up, last.down, last.shared_gate_up, last.shared_down, model_->head})
+  for (WeightGroupId group :
+       {last.gate_up, last.down, last.shared_gate_up, last.shared_down, last.latent_down, last.latent_up, model_->head})
     if (group >= 0) model_->weights.groups[static_cast<size_t>(group)].of_sampled_rows = true;
   return {};
 }

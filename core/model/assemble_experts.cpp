@@ -115,11 +115,14 @@ Status Assembler::add_stacks(const std::string& prefix, const char* name, std::v
 
 // The expert that every token goes to, as a dense part. Folders of Granite have it under the names of one: with experts
 // or without, it is the same part there.
-Status Assembler::add_dense_shared(const std::string& prefix, uint32_t ffn, LayerWeights* weights) {
-  const uint64_t width = model_->config.width;
-  const bool is_own = source_.has(prefix + kSharedUp + ".weight") || !source_.has(prefix + kGateUp + ".weight");
-  const std::vector<Part> parts = is_own ? std::vector<Part>{{kSharedGate, ffn}, {kSharedUp, ffn}}
-                                         : std::vector<Part>{{kGateUp, uint64_t{2} * ffn}};
+Status Assembler::add_dense_shared(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights) {
+  const uint64_t width = model_->config.width, ffn = spec.experts.shared_width;
+  const bool has_gate = has_other_half(spec.activation);
+  const bool is_own =
+      !has_gate || source_.has(prefix + kSharedUp + ".weight") || !source_.has(prefix + kGateUp + ".weight");
+  std::vector<Part> parts = {{kGateUp, 2 * ffn}};
+  if (is_own) parts = {{kSharedUp, ffn}};
+  if (is_own && has_gate) parts.insert(parts.begin(), {kSharedGate, ffn});
   if (auto s = add_group(prefix, "shared_gate_up", parts, width, Presence::kNever, &weights->shared_gate_up); !s)
     return s;
   return add_group(prefix, "shared_down", {{is_own ? kSharedDown : kDown, width}}, ffn, Presence::kNever,
@@ -127,20 +130,34 @@ Status Assembler::add_dense_shared(const std::string& prefix, uint32_t ffn, Laye
 }
 
 Status Assembler::add_experts(const std::string& prefix, LayerSpec* spec, LayerWeights* weights) {
-  const uint64_t width = model_->config.width, ffn = spec->ffn_width;
+  const uint64_t ffn = spec->ffn_width, width = model_->config.width;
   ExpertSpec& experts = spec->experts;
+  const uint64_t columns = experts.latent_width > 0 ? experts.latent_width : width;
+  const bool has_gate = has_other_half(spec->activation);
   experts.has_correction = source_.has(prefix + kExpertCorrection);
-  experts.by_expert = source_.has(prefix + kExpertGateUp + ".weight");
+  experts.by_expert = has_gate && source_.has(prefix + kExpertGateUp + ".weight");
   if (auto s = add_router(prefix, experts, weights); !s) return s;
-  const std::vector<Part> parts = experts.by_expert ? std::vector<Part>{{kExpertGateUp, 2 * ffn}}
-                                                    : std::vector<Part>{{kExpertGate, ffn}, {kExpertUp, ffn}};
-  if (auto s = add_stacks(prefix, "gate_up", parts, width, experts, &weights->gate_up); !s) return s;
+  std::vector<Part> parts = {{kExpertGateUp, 2 * ffn}};
+  if (!experts.by_expert) parts = {{kExpertUp, ffn}};
+  if (!experts.by_expert && has_gate) parts.insert(parts.begin(), {kExpertGate, ffn});
+  if (auto s = add_stacks(prefix, "gate_up", parts, columns, experts, &weights->gate_up); !s) return s;
   // A correction is of sigmoids; files from before expert_gating_func say no more.
   if (experts.has_correction && !experts.has_scoring) experts.rule.scoring = ExpertScoring::kSigmoid;
   if (experts.rule.num_shared > 0)
     if (auto s = add_numbers(prefix + kSharedRouter, 1, width, &weights->shared_gate); !s) return s;
-  if (auto s = add_stacks(prefix, "down", {{kExpertDown, width}}, ffn, experts, &weights->down); !s) return s;
-  return experts.shared_width == 0 ? Status{} : add_dense_shared(prefix, experts.shared_width, weights);
+  if (auto s = add_stacks(prefix, "down", {{kExpertDown, columns}}, ffn, experts, &weights->down); !s) return s;
+  if (experts.latent_width > 0)
+    if (auto s = add_latents(prefix, columns, weights); !s) return s;
+  return experts.shared_width == 0 ? Status{} : add_dense_shared(prefix, *spec, weights);
+}
+
+// What brings a row to the width of the experts, and their sum back.
+Status Assembler::add_latents(const std::string& prefix, uint64_t columns, LayerWeights* weights) {
+  const uint64_t width = model_->config.width;
+  if (auto s = add_group(prefix, kLatentDown, {{kLatentDown, columns}}, width, Presence::kNever, &weights->latent_down);
+      !s)
+    return s;
+  return add_group(prefix, kLatentUp, {{kLatentUp, width}}, columns, Presence::kNever, &weights->latent_up);
 }
 
 }  // namespace llmrt

@@ -47,8 +47,9 @@ class Assembler {
   Status add_sinks(const std::string& name, uint32_t num_heads, WeightId* out);
   Status add_feed_forward(const std::string& prefix, LayerSpec* spec, LayerWeights* weights);
   Status add_dense(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights);
-  Status add_dense_shared(const std::string& prefix, uint32_t ffn, LayerWeights* weights);
+  Status add_dense_shared(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights);
   Status add_experts(const std::string& prefix, LayerSpec* spec, LayerWeights* weights);
+  Status add_latents(const std::string& prefix, uint64_t columns, LayerWeights* weights);
   Status add_router(const std::string& prefix, const ExpertSpec& experts, LayerWeights* weights);
   Status add_stacks(const std::string& prefix, const char* name, std::vector<Part> parts, uint64_t columns,
                     const ExpertSpec& experts, WeightGroupId* out);

@@ -1,4 +1,4 @@
-// The feed-forward part that every token passes: down(activation(gate x) * up x).
+// The feed-forward part that every token passes: down(activation(gate x) * up x), or down(activation(up x)).
 #include <fmt/format.h>
 
 #include "core/base/check.h"
@@ -8,10 +8,11 @@ namespace llmrt {
 
 TensorId add_dense_products(uint32_t layer, TensorId normed, const DensePart& part, ListBuilder* b) {
   const auto named = [&](const char* end) { return fmt::format("{}{}.{}", part.what, end, layer); };
-  const TensorId gate_up = b->tensor(named("gate_up"), 2 * part.width, DType::kF32);
+  const Activation activation = b->model.config.layers[layer].activation;
+  const TensorId gate_up = b->tensor(named("gate_up"), (has_other_half(activation) ? 2 : 1) * part.width, DType::kF32);
   b->add(Matmul{normed, part.gate_up, gate_up});
   const TensorId activated = b->tensor(named("ffn_act"), part.width, b->caps.activation_dtype);
-  b->add(GatedActivation{gate_up, b->model.config.layers[layer].activation, activated});
+  b->add(GatedActivation{gate_up, activation, activated});
   const TensorId out = b->tensor(named("ffn_out"), b->model.config.width, DType::kF32);
   b->add(Matmul{activated, part.down, out});
   return out;

@@ -42,6 +42,7 @@ struct ExpertSpec {
   bool has_bias = false;   // of the router, gate, up and down
   bool has_correction = false;
   RoutingRule rule;
+  uint32_t latent_width = 0;  // of what experts read and make, between two matrices around them; 0: the stream's
   uint32_t shared_width = 0;  // of a dense part beside them that every token passes, added to their sum; 0: none
   bool has_scoring = true;    // the file says how scores become probabilities
   uint32_t routed_per_row() const { return used + rule.num_shared; }

@@ -40,12 +40,13 @@ struct LayerWeights {
   // q, k, v rows stacked (LayerSpec::cache_of: q alone); bias with the group where the file has one
   WeightGroupId qkv = -1;
   WeightGroupId output = -1;
-  WeightGroupId gate_up = -1;  // gate rows, then up rows; with experts as ExpertGateUp says
+  WeightGroupId gate_up = -1;  // gate rows, then up rows (has_other_half); with experts as ExpertGateUp says
   WeightGroupId down = -1;
   LatentWeights latent;
   RecurrentWeights recurrent;
   WeightId router = -1, router_bias = -1, router_correction = -1, shared_gate = -1;  // with experts only
   WeightGroupId shared_gate_up = -1, shared_down = -1;                               // ExpertSpec::shared_width only
+  WeightGroupId latent_down = -1, latent_up = -1;                                    // ExpertSpec::latent_width only
   WeightId q_norm = -1, k_norm = -1;                                                 // LayerSpec::qk_norm only
   WeightId v_norm = -1;                                                              // LayerSpec::v_norm only: ones
   WeightGroupId attention_gate = -1;                                                 // LayerSpec::output_gate only

@@ -9,8 +9,8 @@ constexpr uint64_t kSampleBytes = 4096;
 
 void add_experts(const ExpertSpec& experts, Sha256& hash) {
   const RoutingRule& rule = experts.rule;
-  for (const uint32_t value :
-       {experts.count, experts.used, rule.groups, rule.groups_used, rule.num_shared, experts.shared_width})
+  for (const uint32_t value : {experts.count, experts.used, rule.groups, rule.groups_used, rule.num_shared,
+                               experts.shared_width, experts.latent_width})
     hash.add(value);
   hash.add(experts.shared_width).add(experts.by_expert).add(experts.has_bias).add(experts.has_correction);
   hash.add(rule.scoring).add(rule.renormalise).add(rule.scale);

@@ -9,6 +9,7 @@ namespace llmrt {
 namespace {
 
 constexpr uint32_t kWidthMax = 1u << 20;
+constexpr const char* kRmsEps = "attention.layer_norm_rms_epsilon";
 
 // Keys that change the computation in a way that the decoder does not do, unless at the neutral value.
 struct NeutralKey {
@@ -40,6 +41,7 @@ constexpr const char* kKnownKeys[] = {
     "expert_gating_func",
     "expert_group_count",
     "expert_group_used_count",
+    "moe_latent_size",
     "embedding_length",
     "block_count",
     "feed_forward_length",
@@ -89,6 +91,7 @@ constexpr const char* kRecurrentKeys[] = {"shortconv.l_cache",
                                           "ssm.group_count",
                                           "attention.recurrent_layers",
                                           "full_attention_interval",
+                                          "attention.layer_norm_epsilon",  // where there is none for RMS norms
                                           "rope.dimension_sections"};  // of positions in images: in text all are equal
 
 // read_latent.cpp reads these, of architectures with latent attention.
@@ -223,7 +226,8 @@ Result<ModelConfig> read_config(const Architecture& architecture, const Metadata
   if (auto name = metadata.string("general.name", "")) config.name = *name;
   config.width = reader.integer("embedding_length", 1, kWidthMax);
   config.context_max = reader.integer("context_length", 1, kContextMax);
-  config.rms_eps = reader.number("attention.layer_norm_rms_epsilon", 1e-12, 1);
+  const bool has_rms_eps = reader.find(kRmsEps) != nullptr || !architecture.has_lone_parts;
+  config.rms_eps = reader.number(has_rms_eps ? kRmsEps : "attention.layer_norm_epsilon", 1e-12, 1);
   read_scales(reader, architecture, &config);
   read_layers(reader, architecture, &config);
   if (!reader.status()) return reader.status().error();

@@ -13,6 +13,7 @@ constexpr uint32_t kLayersMax = 1024;
 constexpr uint32_t kFfnWidthMax = 1u << 22;
 constexpr uint32_t kHeadsMax = 4096;
 constexpr uint32_t kHeadDimMax = 1024;
+constexpr const char* kFfnWidth = "feed_forward_length";
 
 // Which layers have a window, and how large it is.
 void read_windows(ConfigReader& reader, const Architecture& architecture, ModelConfig* config) {
@@ -44,6 +45,19 @@ void read_windows(ConfigReader& reader, const Architecture& architecture, ModelC
   }
 }
 
+// Layers that are a feed-forward part alone, and those that have none.
+void read_lone_parts(ConfigReader& reader, const Architecture& architecture, ModelConfig* config) {
+  if (!architecture.has_lone_parts) return;
+  const std::vector<uint32_t> widths = reader.integers(kFfnWidth, 0, kFfnWidthMax, config->num_layers());
+  for (uint32_t layer = 0; layer < config->num_layers(); ++layer) {
+    LayerSpec& spec = config->layers[layer];
+    if (widths[layer] == 0)
+      spec.feed_forward = FeedForwardKind::kNone;
+    else
+      spec.attention = AttentionKind::kNone;
+  }
+}
+
 // Layers without KV heads are those that are recurrent, where the architecture has such.
 void read_head_counts(ConfigReader& reader, const Architecture& architecture, ModelConfig* config) {
   constexpr const char* kHeads = "attention.head_count";
@@ -55,7 +69,7 @@ void read_head_counts(ConfigReader& reader, const Architecture& architecture, Mo
   const std::vector<bool> recurrent = read_recurrent_layers(reader, architecture, kv_heads);
   for (uint32_t layer = 0; layer < config->num_layers(); ++layer) {
     LayerSpec& spec = config->layers[layer];
-    if (recurrent[layer]) {
+    if (recurrent[layer] || spec.attention == AttentionKind::kNone) {
       spec.num_heads = spec.num_kv_heads = 0;
       continue;
     }
@@ -206,6 +220,7 @@ ExpertSpec read_experts(ConfigReader& reader, const Architecture& architecture) 
                 fmt::format("bad metadata: {}expert_group_count: expected {} experts in equal groups that leave {} to "
                             "choose, found {} groups of which {} are used",
                             reader.prefix(), experts.count, experts.used, rule.groups, rule.groups_used));
+  experts.latent_width = reader.integer("moe_latent_size", 0, kFfnWidthMax, 0);
   rule.num_shared = architecture.shared_experts == SharedExperts::kGated ? 1 : 0;
   const uint32_t shared = reader.integer("expert_shared_count", 0, kExpertsMax, rule.num_shared);
   reader.expect(shared == rule.num_shared || architecture.shared_experts == SharedExperts::kPlain,
@@ -231,7 +246,6 @@ void read_shared_width(ConfigReader& reader, const Architecture& architecture, L
 }
 
 void read_feed_forward(ConfigReader& reader, const Architecture& architecture, ModelConfig* config) {
-  constexpr const char* kWidth = "feed_forward_length";
   constexpr const char* kExpertWidth = "expert_feed_forward_length";
   const uint32_t num_layers = config->num_layers();
   const ExpertSpec experts = read_experts(reader, architecture);
@@ -239,12 +253,17 @@ void read_feed_forward(ConfigReader& reader, const Architecture& architecture, M
       experts.count == 0 ? num_layers : reader.integer("leading_dense_block_count", 0, num_layers, 0);
   // A file whose layers all have experts may say their width by either key.
   const bool has_expert_width = experts.count > 0 && reader.find(kExpertWidth) != nullptr;
+  const uint32_t least = architecture.has_lone_parts ? 0 : 1;
   const std::vector<uint32_t> expert_widths =
-      has_expert_width ? reader.integers(kExpertWidth, 1, kFfnWidthMax, num_layers) : std::vector<uint32_t>();
+      has_expert_width ? reader.integers(kExpertWidth, least, kFfnWidthMax, num_layers) : std::vector<uint32_t>();
   const std::vector<uint32_t> widths =
-      has_expert_width && num_dense == 0 ? expert_widths : reader.integers(kWidth, 1, kFfnWidthMax, num_layers);
+      has_expert_width && num_dense == 0 ? expert_widths : reader.integers(kFfnWidth, least, kFfnWidthMax, num_layers);
   for (uint32_t layer = 0; layer < num_layers; ++layer) {
     LayerSpec& spec = config->layers[layer];
+    if (spec.feed_forward == FeedForwardKind::kNone) continue;
+    reader.expect(
+        widths[layer] > 0, ErrorCode::kCorruptFile,
+        fmt::format("bad metadata: {}{}: layer {}: expected a width, found 0", reader.prefix(), kExpertWidth, layer));
     spec.ffn_width = layer >= num_dense && has_expert_width ? expert_widths[layer] : widths[layer];
     if (layer < num_dense) continue;
     spec.feed_forward = FeedForwardKind::kExperts;
@@ -271,6 +290,7 @@ void read_layers(ConfigReader& reader, const Architecture& architecture, ModelCo
   const uint32_t num_later = architecture.is_latent ? reader.integer("nextn_predict_layers", 0, num_blocks - 1, 0) : 0;
   config->layers.assign(num_blocks - num_later, spec);
   read_windows(reader, architecture, config);
+  read_lone_parts(reader, architecture, config);
   read_head_counts(reader, architecture, config);
   read_recurrent(reader, architecture, config);
   if (!reader.status()) return;

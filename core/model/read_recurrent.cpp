@@ -104,7 +104,7 @@ void read_recurrent(ConfigReader& reader, const Architecture& architecture, Mode
   const RecurrentSpec spec = read_spec(reader, architecture, *config);
   if (!reader.status()) return;
   for (LayerSpec& layer : config->layers) {
-    if (layer.num_kv_heads > 0) continue;
+    if (layer.num_kv_heads > 0 || layer.attention == AttentionKind::kNone) continue;
     reader.expect(layer.attention == AttentionKind::kFull, ErrorCode::kCorruptFile,
                   fmt::format("bad metadata: {}attention.sliding_window_pattern: expected no window in a layer "
                               "without KV heads, found one",
@@ -113,6 +113,7 @@ void read_recurrent(ConfigReader& reader, const Architecture& architecture, Mode
     recurrent.attention = *architecture.recurrent;
     recurrent.recurrent = spec;
     recurrent.activation = layer.activation;
+    recurrent.feed_forward = layer.feed_forward;
     recurrent.ffn_post_norm = layer.ffn_post_norm;
     layer = recurrent;
   }

@@ -104,7 +104,7 @@ struct Counter {
             bytes(op.x) + weight_bytes(op.weight) + bytes(op.ids) + bytes(op.weights)};
   }
   OpCost operator()(const ExpertGateUp& op) const {
-    return {4 * elements(op.out) * list.tensors[op.x].columns,
+    return {(has_other_half(op.activation) ? 4 : 2) * elements(op.out) * list.tensors[op.x].columns,
             expert_bytes(op.group, op.num_experts, op.ids) + bytes(op.x) + bytes(op.out)};
   }
   OpCost operator()(const ExpertDown& op) const {

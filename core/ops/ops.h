@@ -118,12 +118,15 @@ struct PagedAttention {
 // ---- feed-forward --------------------------------------------------------------------------------------------------
 
 // What a gate g and the other half u become: silu(g) u, gelu(g) u in the tanh form, and gpt-oss's clamped form, with g
-// = min(g, 7) and u = clamp(u, -7, 7): g sigmoid(1.702 g) (u + 1).
-enum class Activation : uint8_t { kSilu, kGelu, kClampedSilu };
+// = min(g, 7) and u = clamp(u, -7, 7): g sigmoid(1.702 g) (u + 1). The squared ReLU, max(g, 0)^2, has no other half.
+enum class Activation : uint8_t { kSilu, kGelu, kClampedSilu, kSquaredRelu };
+constexpr bool has_other_half(Activation activation) {
+  return activation != Activation::kSquaredRelu;
+}
 
-// out = activation(x[:, :F], x[:, F:]).
+// out = activation(x[:, :F], x[:, F:]), or activation(x).
 struct GatedActivation {
-  TensorId x;  // [T or R, 2F] f32
+  TensorId x;  // [T or R, 2F] f32; [T or R, F] without another half
   Activation activation;
   TensorId out;  // [T or R, F] f32, f16 or bf16
 };
@@ -170,7 +173,8 @@ struct ExpertGateUp {
   TensorId x;    // [T or R, D] f32
   TensorId ids;  // [K, 1] i32, each below num_experts
   // WeightGroupId [2 num_experts F, D]: the gate rows of all experts, then the up rows of all; by_expert: gate rows,
-  // then up rows, of one expert after the other.
+  // then up rows, of one expert after the other. Where the activation has no other half [num_experts F, D]: one
+  // expert's rows after the other's.
   int32_t group;
   uint32_t num_experts;
   bool by_expert;
@@ -195,9 +199,9 @@ struct Add {
 
 // out = x * factor.
 struct Scale {
-  TensorId x;
+  TensorId x;  // [T or R, D] f32
   float factor;
-  TensorId out;  // [T or R, D] f32
+  TensorId out;  // [T or R, D] f32, f16 or bf16
 };
 
 // out = cap * tanh(x / cap).

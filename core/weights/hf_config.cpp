@@ -10,7 +10,7 @@
 namespace llmrt {
 namespace {
 
-constexpr int64_t kLayersMax = 1024, kExpertsMax = 4096;
+constexpr int64_t kExpertsMax = 4096;
 
 // Keys that are read here or in hf_attention.cpp, and those that change nothing about the tokens that follow a text.
 constexpr std::string_view kReadKeys[] = {"architectures",
@@ -114,7 +114,8 @@ void read_gemma(const std::string& prefix, HfReader& reader, CanonicalMetadata& 
     reader.refuse("use_bidirectional_attention", "false", "true");
 }
 
-bool has_experts(const HfFamily& family, const HfReader& reader) {
+bool has_experts(const HfFamily& family, HfReader& reader) {
+  if (family.recurrent == HfRecurrent::kLoneScan) return has_hf_expert_layers(family, reader);
   if (family.experts == HfExperts::kNone || !family.may_lack_experts) return family.experts != HfExperts::kNone;
   const JsonTree* count = reader.find(family.count_key);
   return count == nullptr || count->integer() == nullptr || *count->integer() != 0;
@@ -152,7 +153,7 @@ void read_experts(const HfFamily& family, const std::string& prefix, HfReader& r
 // Sizes that all families have.
 void read_sizes(const HfFamily& family, const std::string& prefix, HfReader& reader, CanonicalMetadata& metadata,
                 HfConfig* out) {
-  out->num_layers = reader.integer("num_hidden_layers", family.layers, kLayersMax);
+  out->num_layers = read_hf_num_layers(family, reader);
   out->vocab_size = reader.integer("vocab_size", family.vocab);
   out->width = reader.integer("hidden_size", family.width);
   const uint64_t heads = reader.integer("num_attention_heads", family.heads);
@@ -194,6 +195,7 @@ void read_text_config(const HfFamily& family, HfReader& reader, CanonicalMetadat
   for (const char* key : {"attention_bias", "mlp_bias"})
     if (reader.boolean(key, false) && !family.may_have_biases) reader.refuse(key, "false", "true");
   if (family.is_gemma) read_gemma(prefix, reader, metadata);
+  if (family.recurrent == HfRecurrent::kLoneScan) out->scan_groups = reader.integer("n_groups", 8);
   if (has_experts(family, reader)) read_experts(family, prefix, reader, metadata, out);
   if (family.is_latent) read_hf_latent(family, prefix, reader, metadata, out);
   if (!reader.status()) return;

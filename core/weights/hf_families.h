@@ -21,8 +21,12 @@ enum class HfWindows : uint8_t {
 // How the experts of a layer lie in the files.
 enum class HfExperts : uint8_t { kNone, kOneTensorEach, kFused };
 
-// What layers without attention compute (hf_recurrent.cpp).
-enum class HfRecurrent : uint8_t { kNone, kShortConv, kGatedDelta, kScan };
+// What layers without attention compute (hf_recurrent.cpp). kLoneScan: a layer is a scan, attention or a feed-forward
+// part alone.
+enum class HfRecurrent : uint8_t { kNone, kShortConv, kGatedDelta, kScan, kLoneScan };
+constexpr bool is_scan(HfRecurrent kind) {
+  return kind == HfRecurrent::kScan || kind == HfRecurrent::kLoneScan;
+}
 
 struct HfName {
   std::string_view hf, canonical;

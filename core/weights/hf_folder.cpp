@@ -168,7 +168,7 @@ Status add_chat_template(const HfTexts& texts, const JsonTree* tokenizer_config,
 }
 
 Result<HfConfig> read_all_texts(const HfTexts& texts, CanonicalMetadata& metadata) {
-  auto config = parse_json_tree(texts.config, "config.json");
+  auto config = parse_json_tree(texts.config, "config.json", {.may_be_infinite = true});
   if (!config) return config.error();
   std::optional<JsonTree> trees[4];
   struct Part {

@@ -13,6 +13,8 @@ constexpr HfName kModelNames[] = {
     {"model.norm.weight", "output_norm.weight"},
     {"model.embedding_norm.weight", "token_embd_norm.weight"},  // lfm2's final norm
     {"lm_head.weight", "output.weight"},
+    {"model.embeddings.weight", "token_embd.weight"},  // nemotron_h's
+    {"model.norm_f.weight", "output_norm.weight"},
 };
 constexpr HfName kKvScaleNames[] = {
     {"self_attn.k_scale", "attn_k_cache.scale"},        {"self_attn.v_scale", "attn_v_cache.scale"},
@@ -98,8 +100,14 @@ std::string weight_name(std::string_view name, std::span<const std::string_view>
 
 HfPlace place_of(std::string_view name, const HfConfig& config) {
   // The part that guesses further tokens.
-  if (config.family->recurrent == HfRecurrent::kGatedDelta && name.starts_with("mtp.")) return {Role::kIgnored, {}};
+  const HfRecurrent recurrent = config.family->recurrent;
+  if ((recurrent == HfRecurrent::kGatedDelta || recurrent == HfRecurrent::kLoneScan) && name.starts_with("mtp."))
+    return {Role::kIgnored, {}};
   std::string text;
+  if (recurrent == HfRecurrent::kLoneScan && take_prefix(&name, "backbone.")) {
+    text = "model." + std::string(name);
+    name = text;
+  }
   if (config.family->is_nested) {
     for (const HfName& image : kImageNames)
       if (name.starts_with(image.hf)) return {Role::kImage, std::string(image.canonical) + std::string(name)};

@@ -48,6 +48,18 @@ constexpr std::string_view kScanKeys[] = {
     "mamba_chunk_size", "init_method", "normalization_function", "num_experts_per_tok", "output_router_logits",
     "router_aux_loss_coef"};
 
+constexpr std::string_view kLoneScanKeys[] = {
+    "hybrid_override_pattern", "layers_block_type", "attention_head_dim", "ssm_state_size", "n_groups", "conv_kernel",
+    "mamba_num_heads", "mamba_head_dim", "mamba_hidden_act", "mamba_proj_bias", "use_conv_bias", "use_bias",
+    "mlp_hidden_act", "layer_norm_epsilon", "norm_eps", "n_routed_experts", "n_shared_experts",
+    "moe_shared_expert_intermediate_size", "moe_latent_size", "routed_scaling_factor", "n_group", "topk_group",
+    // How it is computed, initialised or trained. What limits time steps in transformers is for training.
+    "expand", "chunk_size", "time_step_min", "time_step_max", "time_step_floor", "time_step_limit", "time_step_rank",
+    "rescale_prenorm_residual", "residual_in_fp32", "num_logits_to_keep", "use_mamba_kernels", "mamba_ssm_cache_dtype",
+    "moe_shared_expert_overlap", "auto_map",
+    // The part that guesses further tokens is left out.
+    "num_nextn_predict_layers", "mtp_hybrid_override_pattern", "mtp_layers_block_type"};
+
 // Which layers have attention: layer_types with `other` for the rest, or the numbers of full_attn_idxs.
 std::vector<bool> read_attention_layers(uint64_t num_layers, std::string_view other, HfReader& reader,
                                         std::string_view own = "full_attention") {
@@ -197,12 +209,110 @@ void read_granite(const HfFamily& family, const std::string& prefix, HfReader& r
   }
 }
 
+// What the layers of a nemotron_h are.
+enum class LonePart : uint8_t { kScan, kAttention, kDense, kExperts };
+
+LonePart lone_part_of(std::string_view name, HfReader& reader, std::string_view key) {
+  constexpr std::pair<std::string_view, LonePart> kParts[] = {
+      {"M", LonePart::kScan},      {"mamba", LonePart::kScan},          {"linear_attention", LonePart::kScan},
+      {"*", LonePart::kAttention}, {"attention", LonePart::kAttention}, {"full_attention", LonePart::kAttention},
+      {"-", LonePart::kDense},     {"mlp", LonePart::kDense},           {"E", LonePart::kExperts},
+      {"moe", LonePart::kExperts}};
+  for (const auto& [known, part] : kParts)
+    if (known == name) return part;
+  reader.refuse(key, "layers of mamba, attention, mlp and moe", "\"" + printable(name) + "\"");
+  return LonePart::kScan;
+}
+
+std::vector<LonePart> read_lone_parts(HfReader& reader) {
+  const char* key = "hybrid_override_pattern";
+  std::vector<LonePart> parts;
+  if (const JsonTree* pattern = reader.find(key); pattern != nullptr && pattern->string() != nullptr) {
+    for (const char& part : *pattern->string()) parts.push_back(lone_part_of({&part, 1}, reader, key));
+  } else {
+    key = reader.find("layers_block_type") != nullptr ? "layers_block_type" : "layer_types";
+    const JsonTree* types = reader.find(key);
+    if (types == nullptr || types->items() == nullptr)
+      return reader.refuse("hybrid_override_pattern", "what each layer is", "nothing"), parts;
+    for (const JsonTree& type : *types->items())
+      parts.push_back(lone_part_of(type.string() == nullptr ? type.describe() : *type.string(), reader, key));
+  }
+  if (parts.empty() || parts.size() > kRecurrentLayersMax)
+    reader.refuse(key, fmt::format("1 to {} layers", kRecurrentLayersMax), fmt::format("{}", parts.size()));
+  if (const uint64_t stated = reader.integer("num_hidden_layers", std::max<size_t>(parts.size(), 1));
+      stated != parts.size())
+    reader.refuse("num_hidden_layers", fmt::format("{}, as in {}", parts.size(), key), fmt::format("{}", stated));
+  return parts;
+}
+
+void read_nemotron_experts(const std::string& prefix, HfReader& reader, CanonicalMetadata& metadata) {
+  metadata.add_u64(prefix + "expert_gating_func", 2);  // sigmoid
+  metadata.add_f64(prefix + "expert_weights_scale", reader.number("routed_scaling_factor", 1));
+  const uint64_t groups = reader.integer("n_group", 1);
+  metadata.add_u64(prefix + "expert_group_count", groups);
+  metadata.add_u64(prefix + "expert_group_used_count", reader.integer("topk_group", 1));
+  if (const uint64_t shared = reader.integer("n_shared_experts", 1); shared != 1)
+    reader.refuse("n_shared_experts", "1", fmt::format("{}", shared));
+  metadata.add_u64(prefix + "expert_shared_feed_forward_length",
+                   reader.integer("moe_shared_expert_intermediate_size", 7688));
+  if (reader.find("moe_latent_size") != nullptr)
+    metadata.add_u64(prefix + "moe_latent_size", reader.integer("moe_latent_size"));
+}
+
+void read_nemotron(const HfFamily& family, const std::string& prefix, HfReader& reader, CanonicalMetadata& metadata) {
+  const std::vector<LonePart> parts = read_lone_parts(reader);
+  const bool has_experts = std::ranges::count(parts, LonePart::kExperts) > 0;
+  if (has_experts && std::ranges::count(parts, LonePart::kDense) > 0)
+    reader.refuse("hybrid_override_pattern", "layers with experts or dense ones", "both");
+  const auto kv_heads = static_cast<uint32_t>(reader.integer("num_key_value_heads", family.kv_heads));
+  const auto width = static_cast<uint32_t>(has_experts ? reader.integer("moe_intermediate_size", family.expert_ffn)
+                                                       : reader.integer("intermediate_size", family.ffn));
+  std::vector<uint32_t> heads, widths;
+  for (const LonePart part : parts) {
+    heads.push_back(part == LonePart::kAttention ? kv_heads : 0);
+    widths.push_back(part == LonePart::kDense || part == LonePart::kExperts ? width : 0);
+  }
+  metadata.add_u32s(prefix + "attention.head_count_kv", heads);
+  metadata.add_u32s(prefix + "feed_forward_length", widths);
+  if (has_experts) read_nemotron_experts(prefix, reader, metadata);
+  const uint64_t head_dim = reader.integer("head_dim", reader.integer("attention_head_dim", family.head_dim));
+  metadata.add_u64(prefix + "attention.key_length", head_dim);
+  metadata.add_u64(prefix + "attention.value_length", head_dim);
+  const double eps = reader.number("layer_norm_epsilon", family.eps);
+  metadata.add_f64(prefix + "attention.layer_norm_rms_epsilon", eps);
+  for (const char* key : {"norm_eps", "rms_norm_eps"})
+    if (const double other = reader.number(key, eps); other != eps)
+      reader.refuse(key, fmt::format("{}, as layer_norm_epsilon", eps), fmt::format("{}", other));
+  const uint64_t scan_heads = reader.integer("mamba_num_heads", 128, kStateNumbersMax);
+  metadata.add_u64(prefix + "ssm.time_step_rank", scan_heads);
+  metadata.add_u64(prefix + "ssm.inner_size", scan_heads * reader.integer("mamba_head_dim", 64, kStateNumbersMax));
+  metadata.add_u64(prefix + "ssm.conv_kernel", reader.integer("conv_kernel", 4, kStateNumbersMax));
+  metadata.add_u64(prefix + "ssm.state_size", reader.integer("ssm_state_size", 128, kStateNumbersMax));
+  metadata.add_u64(prefix + "ssm.group_count", reader.integer("n_groups", 8, kStateNumbersMax));
+  if (!reader.boolean("use_conv_bias", true)) reader.refuse("use_conv_bias", "true", "false");
+  for (const char* key : {"use_bias", "mamba_proj_bias"})
+    if (reader.boolean(key, false)) reader.refuse(key, "false", "true");
+  if (const std::string act = reader.string("mamba_hidden_act", "silu"); act != "silu")
+    reader.refuse("mamba_hidden_act", "silu", "\"" + printable(act) + "\"");
+}
+
 }  // namespace
+
+uint64_t read_hf_num_layers(const HfFamily& family, HfReader& reader) {
+  if (family.recurrent == HfRecurrent::kLoneScan) return read_lone_parts(reader).size();
+  return reader.integer("num_hidden_layers", family.layers, kRecurrentLayersMax);
+}
+
+bool has_hf_expert_layers(const HfFamily& family, HfReader& reader) {
+  return family.recurrent == HfRecurrent::kLoneScan &&
+         std::ranges::count(read_lone_parts(reader), LonePart::kExperts) > 0;
+}
 
 std::span<const std::string_view> hf_recurrent_keys(HfRecurrent kind) {
   if (kind == HfRecurrent::kNone) return {};
   if (kind == HfRecurrent::kGatedDelta) return kGatedDeltaKeys;
   if (kind == HfRecurrent::kScan) return kScanKeys;
+  if (kind == HfRecurrent::kLoneScan) return kLoneScanKeys;
   return kShortConvKeys;
 }
 
@@ -212,6 +322,7 @@ void read_hf_recurrent(const HfFamily& family, const std::string& prefix, HfRead
     reader.refuse("sliding_window", "none", window->describe());
   if (family.recurrent == HfRecurrent::kGatedDelta) return read_gated_delta(family, prefix, reader, metadata);
   if (family.recurrent == HfRecurrent::kScan) return read_granite(family, prefix, reader, metadata);
+  if (family.recurrent == HfRecurrent::kLoneScan) return read_nemotron(family, prefix, reader, metadata);
   read_lfm2(family, prefix, reader, metadata);
 }
 

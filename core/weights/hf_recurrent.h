@@ -12,6 +12,10 @@
 
 namespace llmrt {
 
+// As many layers as config.json says, in whichever way the family has.
+uint64_t read_hf_num_layers(const HfFamily& family, HfReader& reader);
+// Whether some layer has experts, where layers are one part alone.
+bool has_hf_expert_layers(const HfFamily& family, HfReader& reader);
 // Names that the families of this kind have beside those of all.
 std::span<const std::string_view> hf_recurrent_keys(HfRecurrent kind);
 void read_hf_recurrent(const HfFamily& family, const std::string& prefix, HfReader& reader,

@@ -98,7 +98,7 @@ Status HfTensors::build_one(const std::string& name, const Entry& entry, SourceT
     out->num_dims = 2;
   }
   if (out->num_dims == 1 && is_float(*out)) {
-    if (config_.family->recurrent == HfRecurrent::kScan && (name.ends_with(kDecay) || name.ends_with(kSkip))) {
+    if (is_scan(config_.family->recurrent) && (name.ends_with(kDecay) || name.ends_with(kSkip))) {
       if (auto status =
               name.ends_with(kDecay) ? negate_exp(SourceTensor(*out), out) : widen(SourceTensor(*out), 0, out);
           !status)
@@ -110,7 +110,13 @@ Status HfTensors::build_one(const std::string& name, const Entry& entry, SourceT
     if (name.ends_with(kDecay)) return negate_exp(SourceTensor(*out), out);
     const bool is_norm = name.ends_with("_norm.weight") && !name.ends_with(kRecurrentNorm);
     const double offset = (config_.family->is_gemma || config_.family->norms_add_one) && is_norm ? 1 : 0;
-    if (offset != 0 || *out->encoding != Encoding::kF32) return widen(SourceTensor(*out), offset, out);
+    if (offset != 0 || *out->encoding != Encoding::kF32)
+      if (auto status = widen(SourceTensor(*out), offset, out); !status) return status;
+    const uint64_t groups = config_.scan_groups;
+    if (groups > 1 && name.ends_with(kRecurrentNorm) && out->dims[0] % groups == 0) {
+      out->dims = {out->dims[0] / groups, groups, 1, 1};  // a row each in GGUF
+      out->num_dims = 2;
+    }
   }
   if (out->num_dims == 2 && name.ends_with(kRouter) && is_float(*out) && *out->encoding != Encoding::kF32) {
     out->generate = widened_rows(SourceTensor(*out));

@@ -21,6 +21,7 @@ struct TreeHandler {
   static constexpr size_t max_string_size = static_cast<size_t>(-1);
 
   size_t values_max = 0;
+  bool may_be_infinite = false;
   size_t num_values = 0;
   std::vector<JsonTree> stack;
   std::vector<std::string> names;  // of all open objects
@@ -87,7 +88,7 @@ struct TreeHandler {
     return push(static_cast<double>(number), error);  // beyond int64: no integer that anything here means
   }
   bool on_double(double number, json::string_view, json::error_code& error) {
-    return std::isfinite(number) ? push(number, error) : refuse("a number is too large", error);
+    return std::isfinite(number) || may_be_infinite ? push(number, error) : refuse("a number is too large", error);
   }
   bool on_bool(bool value, json::error_code& error) { return push(value, error); }
   bool on_null(json::error_code& error) { return push(std::monostate(), error); }
@@ -130,9 +131,11 @@ Result<JsonTree> parse_json_tree(std::string_view text, std::string_view what, c
                       text.size());
   json::parse_options options;
   options.max_depth = bounds.depth;
+  options.allow_infinity_and_nan = bounds.may_be_infinite;
   json::basic_parser<TreeHandler> parser(options);
   TreeHandler& handler = parser.handler();
   handler.values_max = bounds.values;
+  handler.may_be_infinite = bounds.may_be_infinite;
   json::error_code error;
   size_t used = parser.write_some(false, text.data(), text.size(), error);
   // Spaces behind the value: files end with a newline, headers are padded.

@@ -48,6 +48,7 @@ struct JsonBounds {
   size_t bytes = 4u << 20;
   size_t values = 1u << 18;
   size_t depth = 24;
+  bool may_be_infinite = false;  // numbers: Infinity and NaN, as Python writes them
 };
 
 // `what` names the text in messages. Error: corrupt_file.

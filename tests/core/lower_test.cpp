@@ -521,6 +521,7 @@ TEST_CASE("an engine's blocks are told apart by all that makes their numbers") {
   CHECK(changed_experts([](ExpertSpec& experts) { experts.used = 2; }));
   CHECK(changed_experts([](ExpertSpec& experts) { experts.rule.num_shared = 1; }));
   CHECK(changed_experts([](ExpertSpec& experts) { experts.shared_width = 16; }));
+  CHECK(changed_experts([](ExpertSpec& experts) { experts.latent_width = 16; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.activation = Activation::kGelu; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.attention_post_norm = true; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.ffn_post_norm = true; }));

@@ -20,13 +20,16 @@ TEST_CASE("add, scale, soft_cap and sigmoid_gate compute each number once", "[ad
       const TensorId a = step.input(Rows::kTokens, "a", columns, DType::kF32, random_normal(rng, count));
       const TensorId b = step.input(Rows::kTokens, "b", columns, DType::kF32, random_normal(rng, count));
       const TensorId sum = step.output(Rows::kTokens, "sum", columns, DType::kF32, Tolerance::kElementwise);
-      const TensorId scaled = step.output(Rows::kTokens, "scaled", columns, DType::kF32, Tolerance::kElementwise);
       const TensorId capped = step.output(Rows::kTokens, "capped", columns, DType::kF32, Tolerance::kElementwise);
-      step.forward.ops = {Add{a, b, sum}, Scale{a, 0.7f, scaled}, SoftCap{a, 1.5f, capped}};
-      for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
-        step.forward.ops.emplace_back(SigmoidGate{a, b,
-                                                  step.output(Rows::kTokens, fmt::format("gated_{}", dtype_name(dtype)),
-                                                              columns, dtype, Tolerance::kElementwise)});
+      step.forward.ops = {Add{a, b, sum}, SoftCap{a, 1.5f, capped}};
+      for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+        const auto output = [&](const char* what) {
+          return step.output(Rows::kTokens, fmt::format("{}_{}", what, dtype_name(dtype)), columns, dtype,
+                             Tolerance::kElementwise);
+        };
+        step.forward.ops.emplace_back(Scale{a, 0.7f, output("scaled")});
+        step.forward.ops.emplace_back(SigmoidGate{a, b, output("gated")});
+      }
       test_case.steps = {std::move(step)};
       suite.cases.push_back(std::move(test_case));
     }

@@ -53,7 +53,8 @@ void record_coverage(const std::string& device, const Case& test_case, Verdict v
   for (const Step& step : test_case.steps)
     for (const OpList* list : {&step.forward, &step.sample})
       for (const Op& op : list->ops)
-        if (!std::holds_alternative<UpdateRows>(op) || !step.forward_inputs.row_updates.empty()) ops.insert(op_name(op));
+        if (!std::holds_alternative<UpdateRows>(op) || !step.forward_inputs.row_updates.empty())
+          ops.insert(op_name(op));
   for (const std::string& op : ops) ++table()[op][test_case.variant][device].verdicts[static_cast<int>(verdict)];
 }
 

@@ -103,10 +103,10 @@ class RandomTensors final : public TensorSource {
   Suite drawn_;
 };
 
-// Five layers in two cache groups: a window and heads of 64, and all positions and heads of 128. They differ in query
+// Seven layers in two cache groups: a window and heads of 64, and all positions and heads of 128. They differ in query
 // and KV heads, feed-forward parts, post norms, norms of q, k and v, soft caps, sinks, output gates, RoPE bases,
 // dimensions and pairing; experts have a dense part beside them. Layer 1 has no rows for v, layer 2 no RoPE, layer 3 no
-// keys: it reads those of layer 2.
+// keys: it reads those of layer 2. Layer 4 is a feed-forward part alone, layer 5 has none.
 std::vector<LayerSpec> mixed_layers() {
   LayerSpec local;
   local.attention = AttentionKind::kWindow;
@@ -128,7 +128,13 @@ std::vector<LayerSpec> mixed_layers() {
   global.ffn_width = 256;
   global.activation = Activation::kGelu;
   global.sinks = global.values_are_keys = true;
-  std::vector<LayerSpec> layers = {local, global, local, local, global};
+  LayerSpec lone;
+  lone.attention = AttentionKind::kNone;
+  lone.activation = Activation::kSquaredRelu;
+  lone.ffn_width = 448;
+  LayerSpec without = local;
+  without.feed_forward = FeedForwardKind::kNone;
+  std::vector<LayerSpec> layers = {local, global, local, local, lone, without, global};
   layers[2].num_heads = 8;
   layers[2].attention_post_norm = layers[2].qk_norm = layers[2].v_norm = false;
   layers[2].rope.dim = 0;
@@ -137,21 +143,23 @@ std::vector<LayerSpec> mixed_layers() {
   layers[3].cache_of = 2;
   layers[3].v_norm = false;
   layers[3].joined_qk_norm = true;
-  layers[4].num_heads = 2;
-  layers[4].rope.dim = 64;  // of 128
-  layers[4].rope.freqs_idx = 0;
-  layers[4].soft_cap = 0;
-  layers[4].sinks = layers[4].values_are_keys = false;
-  layers[4].output_gate = layers[4].qk_norm = layers[4].joined_qk_norm = true;
-  layers[4].ffn_width = 768;
-  layers[4].ffn_post_norm = true;
+  layers[6].num_heads = 2;
+  layers[6].rope.dim = 64;  // of 128
+  layers[6].rope.freqs_idx = 0;
+  layers[6].soft_cap = 0;
+  layers[6].sinks = layers[6].values_are_keys = false;
+  layers[6].output_gate = layers[6].qk_norm = layers[6].joined_qk_norm = true;
+  layers[6].ffn_width = 768;
+  layers[6].ffn_post_norm = true;
   // Experts, of the last layer in the sample list. A token goes to all: rounded numbers may choose others.
-  for (const size_t i : {1, 4}) {
+  for (const size_t i : {1, 6}) {
     layers[i].feed_forward = FeedForwardKind::kExperts;
     layers[i].experts = {.count = 3, .used = 3, .rule = {.renormalise = i == 1}};
     layers[i].experts.rule.scoring = i == 1 ? ExpertScoring::kSoftmax : ExpertScoring::kSoftmaxOfChosen;
     layers[i].experts.shared_width = i == 1 ? 384 : 256;
   }
+  layers[6].activation = Activation::kSquaredRelu;
+  layers[6].experts.latent_width = 256;
   assign_cache_groups(layers);
   REQUIRE(check_layers(layers).ok());
   return layers;

@@ -198,8 +198,11 @@ ExpertGroups add_experts(Suite* suite, const ExpertShape& shape, std::mt19937_64
   const double deviation = 1 / std::sqrt(shape.width);
   const auto matrix = [&](uint64_t n) { return suite->add_weight(shape.encoding, n, shape.width, rng, deviation); };
   ExpertGroups groups;
-  groups.gate_up = suite->add_group(
-      shape.by_expert ? std::vector{matrix(2 * rows)} : std::vector{matrix(rows), matrix(rows)}, shape.bias, rng);
+  const bool is_one = !has_other_half(shape.activation);
+  groups.gate_up = suite->add_group(is_one            ? std::vector{matrix(rows)}
+                                    : shape.by_expert ? std::vector{matrix(2 * rows)}
+                                                      : std::vector{matrix(rows), matrix(rows)},
+                                    shape.bias, rng);
   groups.down = suite->add_group({suite->add_weight(shape.encoding, uint64_t{shape.num_experts} * shape.width,
                                                     shape.ffn, rng, 1 / std::sqrt(shape.ffn))},
                                  shape.bias, rng);
@@ -209,9 +212,10 @@ ExpertGroups add_experts(Suite* suite, const ExpertShape& shape, std::mt19937_64
 }
 
 std::string shape_name(const ExpertShape& shape, uint32_t rows, uint32_t bucket, Spread spread) {
-  return fmt::format("{} E {} k {} D {} F {}{}{} rows {} of {} to {}", encoding_name(shape.encoding), shape.num_experts,
-                     shape.used, shape.width, shape.ffn, shape.by_expert ? " by expert" : "", shape.bias ? " bias" : "",
-                     rows, bucket, kSpreadNames[static_cast<int>(spread)]);
+  return fmt::format("{} E {} k {} D {} F {}{}{}{} rows {} of {} to {}", encoding_name(shape.encoding),
+                     shape.num_experts, shape.used, shape.width, shape.ffn, shape.by_expert ? " by expert" : "",
+                     shape.bias ? " bias" : "", has_other_half(shape.activation) ? "" : " squared relu", rows, bucket,
+                     kSpreadNames[static_cast<int>(spread)]);
 }
 
 struct ExpertRun {
@@ -300,6 +304,9 @@ TEST_CASE("experts of odd shapes, with biases, clamped, and rows spread in every
       {Encoding::kQ8_0, 16, 4, 96, 224, true},
       {Encoding::kF32, 3, 1, 33, 17},
       {Encoding::kQ4_K, 40, 8, 512, 256},
+      {Encoding::kQ8_0, 16, 4, 96, 224, false, false, Activation::kSquaredRelu},
+      {Encoding::kQ4_0, 5, 3, 160, 96, false, true, Activation::kSquaredRelu},
+      {Encoding::kF32, 3, 1, 33, 18, false, false, Activation::kSquaredRelu},
   };
   std::vector<ExpertRun> runs;
   for (const Spread spread : {Spread::kEven, Spread::kOne, Spread::kFew})

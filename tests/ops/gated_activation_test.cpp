@@ -5,12 +5,14 @@
 
 namespace llmrt::optest {
 
-constexpr const char* kNames[] = {"silu", "gelu", "clamped silu"};  // by Activation
+constexpr const char* kNames[] = {"silu", "gelu", "clamped silu", "squared relu"};  // by Activation
 
 TEST_CASE("gated_activation multiplies the activated half with the other", "[gated_activation]") {
   auto rng = test_rng("gated_activation");
   Suite suite;
-  for (Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kClampedSilu}) {
+  for (Activation activation :
+       {Activation::kSilu, Activation::kGelu, Activation::kClampedSilu, Activation::kSquaredRelu}) {
+    const uint32_t halves = has_other_half(activation) ? 2 : 1;
     for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
       for (uint32_t columns : {1u, 33u, 1536u, 4864u}) {
         for (auto [rows, bucket] : {std::pair{0u, 1u}, {1u, 1u}, {6u, 8u}, {66u, 128u}}) {
@@ -21,12 +23,13 @@ TEST_CASE("gated_activation multiplies the activated half with the other", "[gat
           Step step;
           if (rows > 0) step.add_row(0, 0, rows);
           step.set_bucket(bucket);
-          auto values = random_normal(rng, size_t{rows} * 2 * columns, 3);
+          auto values = random_normal(rng, size_t{rows} * halves * columns, 3);
           if (rows > 4) {
-            values[0] = 100, values[2 * columns] = -100, values[4 * columns] = 0;  // gates
-            values[columns] = -90, values[3 * columns] = 8;  // beyond the clamps of the other half
+            const size_t row = size_t{halves} * columns;
+            values[0] = 100, values[row] = -100, values[2 * row] = 0;           // gates
+            if (halves == 2) values[columns] = -90, values[row + columns] = 8;  // beyond the other half's clamps
           }
-          const TensorId x = step.input(Rows::kTokens, "x", 2 * columns, DType::kF32, values);
+          const TensorId x = step.input(Rows::kTokens, "x", halves * columns, DType::kF32, values);
           const TensorId out = step.output(Rows::kTokens, "out", columns, dtype, Tolerance::kElementwise);
           step.last_output().scale = 1;
           step.forward.ops = {GatedActivation{x, activation, out}};

@@ -174,7 +174,8 @@ TEST_CASE("each KV group has a table of its own", "[update_rows][prepare_rows]")
 
   Step patches;  // first group by group, then entries of one group alone
   for (const uint32_t slot : {3u, 0u, 23u})
-    for (const uint32_t group : {0u, 1u, 2u}) patches.patch_table(slot, 0, blocks(192 / groups[group].block_tokens), group);
+    for (const uint32_t group : {0u, 1u, 2u})
+      patches.patch_table(slot, 0, blocks(192 / groups[group].block_tokens), group);
   patches.patch_table(0, 1, blocks(2), 2);
   patches.patch_table(3, 2, blocks(1), 1);
   patches.add_row(3, 90, 80);

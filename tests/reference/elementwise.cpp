@@ -12,6 +12,7 @@ double activate(Activation activation, double x) {
 }  // namespace
 
 double gated(Activation activation, double gate, double up) {
+  if (activation == Activation::kSquaredRelu) return gate < 0 ? 0 : gate * gate;  // what is not a number stays so
   if (activation != Activation::kClampedSilu) return activate(activation, gate) * up;
   const double g = std::isnan(gate) ? gate : std::min(gate, 7.0);
   const double u = std::isnan(up) ? up : std::clamp(up, -7.0, 7.0);
@@ -22,7 +23,8 @@ Status run(Machine& m, const GatedActivation& op) {
   Tensor& out = m.tensor(op.out);
   for (uint32_t t = 0; t < m.live(op.out); ++t) {
     const double* x = m.tensor(op.x).row(t);
-    for (uint32_t c = 0; c < out.columns; ++c) out.set(t, c, gated(op.activation, x[c], x[out.columns + c]));
+    const uint32_t other = has_other_half(op.activation) ? out.columns : 0;
+    for (uint32_t c = 0; c < out.columns; ++c) out.set(t, c, gated(op.activation, x[c], x[other + c]));
   }
   return {};
 }

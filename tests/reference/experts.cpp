@@ -121,8 +121,9 @@ Status run(Machine& m, const ExpertGateUp& op) {
       const uint64_t expert = static_cast<uint64_t>(m.tensor(op.ids).row(static_cast<uint32_t>(k))[0]);
       const double* row = x.row(static_cast<uint32_t>(k / m.list->routed_per_row));
       for (uint32_t c = 0; c < out.columns; ++c) {
-        const uint64_t gate = op.by_expert ? 2 * expert * out.columns + c : expert * out.columns + c;
-        const uint64_t up = gate + (op.by_expert ? 1 : op.num_experts) * uint64_t{out.columns};
+        const bool has_up = has_other_half(op.activation);
+        const uint64_t gate = (has_up && op.by_expert ? 2 : 1) * expert * out.columns + c;
+        const uint64_t up = has_up ? gate + (op.by_expert ? 1 : op.num_experts) * uint64_t{out.columns} : gate;
         const auto product = [&](uint64_t n) {
           return dot(row, m.group_row(group, n), group.columns) + (bias ? bias[n] : 0);
         };

@@ -242,6 +242,53 @@ TEST_CASE("qwen3_next: sizes of the delta rule, a share of each head turns") {
              ContainsSubstring("attn_output_gate: expected true, found false"));
 }
 
+const std::string kNemotron = R"({"architectures":["NemotronHForCausalLM"],"model_type":"nemotron_h","hidden_size":8,
+    "num_hidden_layers":4,"hybrid_override_pattern":"ME*E","num_attention_heads":2,"num_key_value_heads":1,"head_dim":4,
+    "vocab_size":6,"mamba_num_heads":4,"mamba_head_dim":8,"n_groups":2,"ssm_state_size":16,"conv_kernel":4,
+    "time_step_limit":[0.0,Infinity],"mlp_hidden_act":"relu2","layer_norm_epsilon":1e-5,"n_routed_experts":4,
+    "num_experts_per_tok":2,"moe_intermediate_size":12,"moe_shared_expert_intermediate_size":24,"moe_latent_size":16,
+    "routed_scaling_factor":2.5,"n_group":2,"topk_group":1})";
+
+TEST_CASE("nemotron_h: a layer is one part alone, by a pattern or by names") {
+  const auto source = config_alone(kNemotron);
+  CAPTURE(source ? "" : source.error().message);
+  REQUIRE(source.ok());
+  const auto array = [](const WeightSource& from, const char* key) {
+    return from.metadata.integers(std::string("nemotron_h.") + key, 0, 100'000);
+  };
+  CHECK(*array(*source, "attention.head_count_kv") == std::vector<int64_t>{0, 0, 1, 0});
+  CHECK(*array(*source, "feed_forward_length") == std::vector<int64_t>{0, 12, 0, 12});
+  CHECK(integer(*source, "nemotron_h.block_count") == 4);
+  CHECK(integer(*source, "nemotron_h.ssm.inner_size") == 32);
+  CHECK(integer(*source, "nemotron_h.ssm.time_step_rank") == 4);
+  CHECK(integer(*source, "nemotron_h.ssm.group_count") == 2);
+  CHECK(integer(*source, "nemotron_h.expert_group_used_count") == 1);
+  CHECK(integer(*source, "nemotron_h.expert_shared_feed_forward_length") == 24);
+  CHECK(integer(*source, "nemotron_h.moe_latent_size") == 16);
+  CHECK(number(*source, "nemotron_h.expert_weights_scale") == 2.5);
+  const std::string pattern = R"("num_hidden_layers":4,"hybrid_override_pattern":"ME*E")";
+  // Newer checkpoints name the layers and do not count them; a model without experts may name their sizes.
+  const auto dense = config_alone(
+      changed_text(kNemotron, pattern, R"("layers_block_type":["linear_attention","mlp","full_attention"])"));
+  CAPTURE(dense ? "" : dense.error().message);
+  REQUIRE(dense.ok());
+  CHECK(integer(*dense, "nemotron_h.block_count") == 3);
+  CHECK(*array(*dense, "feed_forward_length") == std::vector<int64_t>{0, 21504, 0});
+  CHECK_FALSE(dense->metadata.has("nemotron_h.expert_count"));
+  const auto message = [](const std::string& from, const std::string& to) {
+    const auto refused = config_alone(changed_text(kNemotron, from, to));
+    REQUIRE_FALSE(refused.ok());
+    return refused.error().message;
+  };
+  CHECK_THAT(message("ME*E", "MX*E"), ContainsSubstring("found \"X\""));
+  CHECK_THAT(message("ME*E", "ME*"), ContainsSubstring("num_hidden_layers: expected 3"));
+  CHECK_THAT(message("ME*E", "ME*-"), ContainsSubstring("layers with experts or dense ones, found both"));
+  CHECK_THAT(message(pattern, R"("num_hidden_layers":4)"), ContainsSubstring("what each layer is, found nothing"));
+  CHECK_THAT(message("\"head_dim\":4", "\"use_conv_bias\":false"), ContainsSubstring("use_conv_bias: expected true"));
+  CHECK_THAT(message("relu2", "silu"), ContainsSubstring("mlp_hidden_act: expected relu2"));
+  CHECK_THAT(message(":1e-5", ":Infinity"), ContainsSubstring("layer_norm_epsilon: expected a number"));
+}
+
 TEST_CASE("lfm2_moe: leading layers are dense, and experts go by sigmoid") {
   const std::string config = R"({"architectures":["Lfm2MoeForCausalLM"],"model_type":"lfm2_moe","hidden_size":8,
     "num_hidden_layers":2,"num_attention_heads":2,"num_key_value_heads":1,"vocab_size":6,"intermediate_size":24,

@@ -25,17 +25,18 @@ __global__ void __launch_bounds__(kThreads)
   *reinterpret_cast<Vec<float, W>*>(out + at) = sum;
 }
 
-template <int W>
+template <class Out, int W>
 __global__ void __launch_bounds__(kThreads)
-    scale_kernel(const float* x, float factor, float* out, uint32_t columns, const uint32_t* live) {
+    scale_kernel(const float* x, float factor, Out* out, uint32_t columns, const uint32_t* live) {
   grid_dependency_wait();
   const uint32_t column = (blockIdx.x * kThreads + threadIdx.x) * W;
   if (blockIdx.y >= *live || column >= columns) return;
   const uint64_t at = uint64_t{blockIdx.y} * columns + column;
-  Vec<float, W> value = *reinterpret_cast<const Vec<float, W>*>(x + at);
+  const Vec<float, W> value = *reinterpret_cast<const Vec<float, W>*>(x + at);
+  Vec<Out, W> result;
 #pragma unroll
-  for (int j = 0; j < W; ++j) value.v[j] *= factor;
-  *reinterpret_cast<Vec<float, W>*>(out + at) = value;
+  for (int j = 0; j < W; ++j) result.v[j] = from_float<Out>(value.v[j] * factor);
+  *reinterpret_cast<Vec<Out, W>*>(out + at) = result;
 }
 
 template <int W>
@@ -103,8 +104,11 @@ Status choose(const Add& op, const OpList& list, const CompileInputs&, Launches*
 Status choose(const Scale& op, const OpList& list, const CompileInputs&, Launches* out) {
   add_launch(out, choice_of("scale", op.out, list), [op](const KernelChoice& choice, const OpContext& at) {
     const uint32_t columns = at.desc(op.out).columns;
-    return launch(at, choice, width_of(columns) == kWidth ? scale_kernel<kWidth> : scale_kernel<1>,
-                  at.tensor<float>(op.x), op.factor, at.tensor<float>(op.out), columns, at.live(op.out));
+    return with_float_type(at.desc(op.out).dtype, "scale out", [&](auto type) {
+      using Out = decltype(type);
+      return launch(at, choice, width_of(columns) == kWidth ? scale_kernel<Out, kWidth> : scale_kernel<Out, 1>,
+                    at.tensor<float>(op.x), op.factor, at.tensor<Out>(op.out), columns, at.live(op.out));
+    });
   });
   return {};
 }

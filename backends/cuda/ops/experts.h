@@ -12,8 +12,9 @@
 
 namespace llmrt::cuda {
 
-// Expert e's gate is rows [e * stride, + outs) of `gate`, and so on. Of ExpertDown `gate` is the only matrix. Passed to
-// kernels by value.
+// Expert e's gate is rows [e * stride, + outs) of `gate`, and so on. Of ExpertDown `gate` is the only matrix. Where the
+// activation has no other half, `gate` and `up` are the halves of an expert's rows, and each makes outputs of its own
+// (experts_rows.cuh). Passed to kernels by value.
 struct ExpertArgs {
   PackedMatrix gate, up;
   const float *gate_bias = nullptr, *up_bias = nullptr;  // of the matrices' rows, or null

@@ -32,8 +32,7 @@ __global__ void __launch_bounds__(kExactThreads) experts_exact_gate_up_kernel(co
   const float* x = static_cast<const float*>(args.x) + uint64_t{k / args.per_row} * args.gate.columns;
   const float gate = exact_dot(args.gate, row, x) + (args.gate_bias ? args.gate_bias[row] : 0.0f);
   const float up = exact_dot(args.up, row, x) + (args.up_bias ? args.up_bias[row] : 0.0f);
-  if (threadIdx.x % kWarp == 0)
-    static_cast<Out*>(args.out)[uint64_t{k} * args.outs + n] = from_float<Out>(gated(args.activation, gate, up));
+  if (threadIdx.x % kWarp == 0) store_activated<Out>(args, k, n, gate, up);
 }
 
 // Block (row, eight outputs).

@@ -206,13 +206,13 @@ struct RowsBlock {
       const uint32_t out = (first * round_tiles() + tile) * kTileOuts + o;
       if (out >= a.outs) continue;
       const uint32_t i = tile / round_tiles(), in_round = tile % round_tiles(), k = rows[r];
-      const uint64_t bias_at = uint64_t{expert} * a.stride + out, to = uint64_t{k} * a.outs + out;
+      const uint64_t bias_at = uint64_t{expert} * a.stride + out;
       const float value = total(i, in_round, r, o) + (a.gate_bias ? a.gate_bias[bias_at] : 0.0f);
       if constexpr (kGated) {
         const float other = total(i, in_round, r, o + 8) + (a.up_bias ? a.up_bias[bias_at] : 0.0f);
-        static_cast<__half*>(a.out)[to] = __float2half_rn(gated(a.activation, value, other));
+        store_activated<__half>(a, k, out, value, other);
       } else {
-        static_cast<float*>(a.out)[to] = a.weights[k] * value;
+        static_cast<float*>(a.out)[uint64_t{k} * a.outs + out] = a.weights[k] * value;
       }
     }
   }

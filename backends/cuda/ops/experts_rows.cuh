@@ -1,7 +1,9 @@
-// The routed rows of an expert, and x as the matrix units take it.
+// The routed rows of an expert, x as the matrix units take it, and what products become.
 #pragma once
 
+#include "backends/cuda/activation.cuh"
 #include "backends/cuda/dequant.cuh"
+#include "backends/cuda/numbers.cuh"
 #include "backends/cuda/ops/experts.h"
 #include "backends/cuda/reduce.cuh"
 
@@ -58,6 +60,20 @@ __device__ inline uint32_t find_rows(const int32_t* ids, uint32_t routed, uint32
   }
   __syncthreads();
   return total;
+}
+
+// Output `out` of routed row k, of the products of a gate and of its other half. Without another half both are outputs:
+// `out` of the first args.outs, and of as many behind them.
+template <class Out>
+__device__ inline void store_activated(const ExpertArgs& args, uint32_t k, uint32_t out, float gate, float up) {
+  Out* const outs = static_cast<Out*>(args.out);
+  if (args.activation == Activation::kSquaredRelu) {
+    Out* const at = outs + uint64_t{k} * 2 * args.outs + out;
+    at[0] = from_float<Out>(squared_relu(gate));
+    at[args.outs] = from_float<Out>(squared_relu(up));
+  } else {
+    outs[uint64_t{k} * args.outs + out] = from_float<Out>(gated(args.activation, gate, up));
+  }
 }
 
 }  // namespace llmrt::cuda

@@ -319,6 +319,11 @@ __device__ inline void store_two(const ExpertArgs& args, const ExpertTile& tile,
       first_up += args.up_bias[w_row];
       if (is_pair) second_up += args.up_bias[w_row + 1];
     }
+    if (args.activation == Activation::kSquaredRelu) {
+      store_activated<__half>(args, k, out, first, first_up);
+      if (is_pair) store_activated<__half>(args, k, out + 1, second, second_up);
+      return;
+    }
     const __half2 both =
         __floats2half2_rn(gated(args.activation, first, first_up), gated(args.activation, second, second_up));
     __half* at = static_cast<__half*>(args.out) + to;

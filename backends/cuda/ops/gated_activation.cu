@@ -1,5 +1,5 @@
-// gated_activation: out = activation(x[:, :F]) * x[:, F:], or the clamped form. x f32 or f16 [T, 2F]; out f32, f16 or bf16 [T, F]. A thread
-// makes W neighbours of a row.
+// gated_activation: out = activation(x[:, :F]) * x[:, F:], or the clamped form. x f32 or f16 [T, 2F]; out f32, f16 or
+// bf16 [T, F]. The squared ReLU has no other half: x [T, F]. A thread makes W neighbours of a row.
 #include "backends/cuda/activation.cuh"
 #include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
@@ -27,6 +27,26 @@ __global__ void __launch_bounds__(kThreads)
   *reinterpret_cast<Vec<Out, W>*>(out + row * columns + column) = result;
 }
 
+template <class In, class Out, int W>
+__global__ void __launch_bounds__(kThreads)
+    squared_relu_kernel(const In* x, Activation, Out* out, uint32_t columns, const uint32_t* live) {
+  const uint32_t num_live = *live;
+  grid_dependency_wait();
+  const uint32_t column = (blockIdx.x * kThreads + threadIdx.x) * W;
+  const uint64_t at = uint64_t{blockIdx.y} * columns + column;
+  if (blockIdx.y >= num_live || column >= columns) return;
+  const Vec<In, W> in = *reinterpret_cast<const Vec<In, W>*>(x + at);
+  Vec<Out, W> result;
+#pragma unroll
+  for (int j = 0; j < W; ++j) result.v[j] = from_float<Out>(squared_relu(to_float(in.v[j])));
+  *reinterpret_cast<Vec<Out, W>*>(out + at) = result;
+}
+
+template <class In, class Out, int W>
+auto* kernel_of(Activation activation) {
+  return has_other_half(activation) ? gated_activation_kernel<In, Out, W> : squared_relu_kernel<In, Out, W>;
+}
+
 template <class In>
 constexpr uint32_t kWidth = 16 / sizeof(In);
 template <class In>
@@ -40,8 +60,8 @@ Status start(const GatedActivation& op, const KernelChoice& choice, const OpCont
   return with_float_type(at.desc(op.out).dtype, "gated_activation out", [&](auto type) {
     using Out = decltype(type);
     return launch(at, choice,
-                  width_of<In>(columns) > 1 ? gated_activation_kernel<In, Out, static_cast<int>(kWidth<In>)>
-                                            : gated_activation_kernel<In, Out, 1>,
+                  width_of<In>(columns) > 1 ? kernel_of<In, Out, static_cast<int>(kWidth<In>)>(op.activation)
+                                            : kernel_of<In, Out, 1>(op.activation),
                   at.tensor<In>(op.x), op.activation, at.tensor<Out>(op.out), columns, at.live(op.out));
   });
 }

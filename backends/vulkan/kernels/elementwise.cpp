@@ -8,7 +8,7 @@ namespace llmrt::vulkan {
 namespace {
 
 // Twin: shaders/elementwise.comp; below them Activation's values.
-constexpr uint32_t kAdd = 3, kScale = 4, kSoftCap = 5, kGate = 6;
+constexpr uint32_t kAdd = 4, kScale = 5, kSoftCap = 6, kGate = 7;
 
 Status emit_elementwise(Emitter& e, uint32_t op, TensorId a, TensorId b, TensorId out, float factor) {
   const uint32_t group_size = e.traits().cpu_kernels ? 8 : 128, columns = e.desc(out).columns;

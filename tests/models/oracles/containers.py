@@ -25,7 +25,8 @@ TOKENS += ["th"] + [f"<|x{i}|>" for i in range(257, END)] + ["<|end|>"]  # one m
 assert len(TOKENS) == VOCABULARY
 
 MODEL_NAMES = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
-               "lm_head.weight": "output.weight", "model.embedding_norm.weight": "token_embd_norm.weight"}
+               "lm_head.weight": "output.weight", "model.embedding_norm.weight": "token_embd_norm.weight",
+               "model.embeddings.weight": "token_embd.weight", "model.norm_f.weight": "output_norm.weight"}
 LAYER_NAMES = {
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
@@ -46,6 +47,12 @@ FAMILY_NAMES = {  # where a family gives a name another meaning
               "mamba.out_proj": "ssm_out", "shared_mlp.output_linear": down, "block_sparse_moe.router.layer": "ffn_gate_inp",
               "block_sparse_moe.output_linear": "ffn_down_exps"}
        for name, down in (("granitehybrid", "ffn_down"), ("granitehybrid-experts", "ffn_down_shexp"))},
+    **{name: {"norm": "attn_norm", "mixer.in_proj": "ssm_in", "mixer.conv1d": "ssm_conv1d", "mixer.out_proj": "ssm_out",
+              "mixer.q_proj": "attn_q", "mixer.k_proj": "attn_k", "mixer.v_proj": "attn_v", "mixer.o_proj": "attn_output",
+              "mixer.up_proj": "ffn_up", "mixer.down_proj": "ffn_down", "mixer.gate": "ffn_gate_inp",
+              "mixer.shared_experts.up_proj": "ffn_up_shexp", "mixer.shared_experts.down_proj": "ffn_down_shexp",
+              "mixer.fc1_latent_proj": "ffn_latent_down", "mixer.fc2_latent_proj": "ffn_latent_up"}
+       for name in ("nemotron_h", "nemotron_h_moe", "nemotron_h_moe-latent")},
     **{name: {"operator_norm": "attn_norm", "ffn_norm": "ffn_norm", "self_attn.q_layernorm": "attn_q_norm",
               "self_attn.k_layernorm": "attn_k_norm", "self_attn.out_proj": "attn_output",
               "conv.in_proj": "shortconv.in_proj", "conv.conv": "shortconv.conv", "conv.out_proj": "shortconv.out_proj",
@@ -99,6 +106,7 @@ def gpt_oss_experts(part, value):
     return {f"ffn_gate_exps.{kind}": every_other(0), f"ffn_up_exps.{kind}": every_other(1)}
 
 
+SCAN = ("granitehybrid", "nemotron_h", "nemotron_h_moe")
 DELTA = ("qwen35", "qwen35moe", "qwen3next")
 
 
@@ -118,7 +126,9 @@ def stacked_experts(layer, part, value):
         return {f"blk.{layer}.ffn_gate_exps.weight": gate, f"blk.{layer}.ffn_up_exps.weight": up}
     if part.endswith("experts.down_proj"):
         return {f"blk.{layer}.ffn_down_exps.weight": value}
-    if part.endswith("expert_bias"):
+    if part.endswith("experts.up_proj"):
+        return {f"blk.{layer}.ffn_up_exps.weight": value}
+    if part.endswith(("expert_bias", "e_score_correction_bias")):
         return {f"blk.{layer}.exp_probs_b.bias": value}
     return {}
 
@@ -147,8 +157,9 @@ def delta_tensor(arch, config, layer, part, value):
     return {}
 
 
-def granite_tensor(config, layer, part, value):
-    """What granitehybrid has under other names or in another shape; {}: nothing of it."""
+def scan_tensor(config, layer, part, value):
+    """What granitehybrid and nemotron_h have under other names or in another shape; {}: nothing of it."""
+    part = part.replace("mixer.", "mamba.")
     if part in ("mamba.A_log", "mamba.D"):  # one number a row
         return {f"blk.{layer}.ssm_a" if part.endswith("A_log") else f"blk.{layer}.ssm_d":
                 (-np.exp(value) if part.endswith("A_log") else value).reshape(-1, 1)}
@@ -157,7 +168,7 @@ def granite_tensor(config, layer, part, value):
     if part == "mamba.conv1d.bias":
         return {f"blk.{layer}.ssm_conv1d.bias": value}
     if part == "mamba.norm.weight":
-        return {f"blk.{layer}.ssm_norm.weight": value.reshape(1, -1)}
+        return {f"blk.{layer}.ssm_norm.weight": value.reshape(config.get("n_groups", 1), -1)}
     if part == "shared_mlp.input_linear.weight":
         gate, up = np.split(value, 2)
         end = "_shexp" if config["num_local_experts"] else ""
@@ -204,7 +215,7 @@ def gguf_tensors(name, config, values):
             out |= made
         elif arch == "deepseek2" and (made := latent_tensor(config, layer, part, value)):
             out |= made
-        elif arch == "granitehybrid" and (made := granite_tensor(config, layer, part, value)):
+        elif arch in SCAN and (made := scan_tensor(config, layer, part, value)):
             out |= made
         elif part == "self_attn.sinks":
             out[f"blk.{layer}.attn_sinks.weight"] = value
@@ -224,7 +235,8 @@ def gguf_tensors(name, config, values):
 def rope_keys(config):
     scaling = config.get("rope_scaling") or {}
     kind = scaling.get("rope_type", scaling.get("type"))
-    keys = {"rope.freq_base": float(config.get("rope_theta") or config["rope_parameters"]["rope_theta"])}
+    base = config.get("rope_theta") or config.get("rope_parameters", {}).get("rope_theta")
+    keys = {"rope.freq_base": float(base)} if base else {}
     if kind in ("linear", "yarn"):
         keys |= {"rope.scaling.type": kind, "rope.scaling.factor": scaling["factor"]}
     if kind == "yarn":
@@ -298,6 +310,28 @@ def latent_keys(config):
     return keys
 
 
+def nemotron_keys(config):
+    pattern, has_experts = config["hybrid_override_pattern"], "n_routed_experts" in config
+    width = config["moe_intermediate_size" if has_experts else "intermediate_size"]
+    keys = {"ssm.conv_kernel": config["conv_kernel"], "ssm.state_size": config["ssm_state_size"],
+            "ssm.group_count": config["n_groups"], "ssm.time_step_rank": config["mamba_num_heads"],
+            "ssm.inner_size": config["mamba_num_heads"] * config["mamba_head_dim"],
+            "attention.layer_norm_rms_epsilon": config["layer_norm_epsilon"],
+            "attention.layer_norm_epsilon": config["layer_norm_epsilon"],
+            "attention.head_count_kv": [config["num_key_value_heads"] if part == "*" else 0 for part in pattern],
+            "feed_forward_length": [width if part in "-E" else 0 for part in pattern]}
+    if has_experts:
+        keys |= {"expert_count": config["n_routed_experts"], "expert_used_count": config["num_experts_per_tok"],
+                 "expert_feed_forward_length": width,
+                 "expert_shared_feed_forward_length": config["moe_shared_expert_intermediate_size"],
+                 "expert_shared_count": config["n_shared_experts"], "expert_weights_norm": config["norm_topk_prob"],
+                 "expert_weights_scale": config["routed_scaling_factor"], "expert_group_count": config["n_group"],
+                 "expert_group_used_count": config["topk_group"]}
+    if "moe_latent_size" in config:
+        keys["moe_latent_size"] = config["moe_latent_size"]
+    return keys
+
+
 def gguf_keys(name, config):
     arch, head_dim = FAMILIES[name]["arch"], config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
     keys = {"block_count": config["num_hidden_layers"], "context_length": config["max_position_embeddings"],
@@ -305,6 +339,8 @@ def gguf_keys(name, config):
             "attention.head_count": config["num_attention_heads"], "attention.head_count_kv": config["num_key_value_heads"],
             "attention.key_length": head_dim, "attention.value_length": head_dim, "vocab_size": VOCABULARY,
             "attention.layer_norm_rms_epsilon": config.get("rms_norm_eps", config.get("norm_eps")), **rope_keys(config)}
+    if arch.startswith("nemotron"):
+        keys |= nemotron_keys(config)
     if arch == "llama":
         keys["rope.dimension_count"] = head_dim
     if arch in ("lfm2", "lfm2moe"):
@@ -407,16 +443,20 @@ def with_single_experts(tensors):
 
 def released_tensors(config, tensors):
     """Under the names that released checkpoints have, where transformers loads them under others."""
-    if config["model_type"] != "lfm2_moe":
+    if config["model_type"] not in ("lfm2_moe", "nemotron_h"):
         return tensors
-    out = {}
+    out, is_nemotron = {}, config["model_type"] == "nemotron_h"
+    down = "down_proj" if is_nemotron else "w2"
     for name, value in tensors.items():
+        name = name.replace("model.", "backbone.") if is_nemotron else name
         base = name.rsplit(".", 1)[0]
         if name.endswith("experts.gate_up_proj"):
             for expert, (gate, up) in enumerate(np.split(rows, 2) for rows in value):
                 out |= {f"{base}.{expert}.w1.weight": gate, f"{base}.{expert}.w3.weight": up}
+        elif name.endswith("experts.up_proj"):
+            out |= {f"{base}.{expert}.up_proj.weight": rows for expert, rows in enumerate(value)}
         elif name.endswith("experts.down_proj"):
-            out |= {f"{base}.{expert}.w2.weight": rows for expert, rows in enumerate(value)}
+            out |= {f"{base}.{expert}.{down}.weight": rows for expert, rows in enumerate(value)}
         else:
             out[name] = value
     return out

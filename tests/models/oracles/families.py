@@ -104,6 +104,30 @@ def granite(**config):
             "attention_bias": False, "tie_word_embeddings": True, **config}
 
 
+NEMOTRON = [
+    (r"e_score_correction_bias$", 0.0, 0.2),
+    (r"norm_f\.weight$", 1.0, 0.2),
+    (r"embeddings\.weight$", 0.0, "gain 4"),
+    (r"experts\.(up|down)_proj$", 0.0, "gain 1"),
+]
+
+
+def nemotron(pattern, **config):
+    """A layer is one part alone. Groups of the scan that are normed each alone."""
+    return {**{key: value for key, value in COMMON.items() if key not in ("hidden_act", "rms_norm_eps", "torch_dtype")},
+            "model_type": "nemotron_h", "hybrid_override_pattern": pattern, "num_hidden_layers": len(pattern),
+            "head_dim": 64, "intermediate_size": 160, "mlp_hidden_act": "relu2", "mamba_num_heads": 8, "mamba_head_dim": 32,
+            "n_groups": 2, "ssm_state_size": 64, "conv_kernel": 4, "expand": 2, "chunk_size": 32, "use_conv_bias": True,
+            "mamba_hidden_act": "silu", "mamba_proj_bias": False, "use_bias": False, "mlp_bias": False,
+            "attention_bias": False, "layer_norm_epsilon": 1e-5, "residual_in_fp32": False, "rescale_prenorm_residual": False,
+            "time_step_min": 0.001, "time_step_max": 0.1, "time_step_floor": 1e-4,
+            "time_step_limit": [0.0, float("inf")], "tie_word_embeddings": False, **config}
+
+
+NEMOTRON_EXPERTS = {"n_routed_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "n_shared_experts": 1,
+                    "moe_shared_expert_intermediate_size": 128, "norm_topk_prob": True, "routed_scaling_factor": 2.5,
+                    "n_group": 1, "topk_group": 1}
+
 FAMILIES = {
     "llama": {
         "class": "LlamaForCausalLM", "arch": "llama", "rules": RULES,
@@ -181,6 +205,15 @@ FAMILIES = {
         "class": "GraniteMoeHybridForCausalLM", "arch": "granitehybrid",
         "rules": [(r"router\.layer\.weight$", 0.0, "gain 1.5")] + SCAN + TIED + RULES,
         "config": granite(intermediate_size=64, shared_intermediate_size=128, num_local_experts=10, num_experts_per_tok=3)},
+    "nemotron_h": {  # the last layer has no feed-forward part
+        "class": "NemotronHForCausalLM", "arch": "nemotron_h", "rules": NEMOTRON + SCAN + RULES,
+        "config": nemotron("M-*-M*")},
+    "nemotron_h_moe": {
+        "class": "NemotronHForCausalLM", "arch": "nemotron_h_moe", "rules": NEMOTRON + SCAN + RULES, "seed": 4,
+        "config": nemotron("ME*ME", **NEMOTRON_EXPERTS)},
+    "nemotron_h_moe-latent": {  # experts in groups, between two matrices
+        "class": "NemotronHForCausalLM", "arch": "nemotron_h_moe", "rules": NEMOTRON + SCAN + RULES, "seed": 4,
+        "config": nemotron("ME*ME", **NEMOTRON_EXPERTS | {"moe_latent_size": 64, "n_group": 3, "topk_group": 2})},
     # Shared experts that are two of an expert's width; YaRN's factor on scores. Two latents of different kinds: c is no
     # multiple of 32 here.
     "deepseek2": {

@@ -34,12 +34,14 @@ CONTEXT, STEPS, TOP = 256, 16, 20
 # equally good may change places: that token's numbers jump. README.md has what was measured.
 BOUND, DEVICE_BOUND = (0.012, 0.0025, 0), (0.04, 0.006, 0.02)
 CHUNKED, SHORT = ["--step-tokens", "40"], ["--step-tokens", "7"]
-RECURRENT = ["lfm2", "lfm2moe", "qwen35", "qwen35moe", "qwen3next", "granitehybrid", "granitehybrid-experts"]  # in steps of 7 tokens too
+RECURRENT = ["lfm2", "lfm2moe", "qwen35", "qwen35moe", "qwen3next", "granitehybrid", "granitehybrid-experts",
+             "nemotron_h", "nemotron_h_moe", "nemotron_h_moe-latent"]  # in steps of 7 tokens too
 
 CONTAINERS = [
     *[(family, container) for family in ("llama", "qwen2", "qwen3", "gemma3", "qwen3moe", "mixtral", "lfm2", "qwen35",
                                          "qwen35moe", "qwen3next", "granitehybrid", "lfm2moe",
-                                         "granitehybrid-experts", "deepseek2", "glm4-moe-lite")
+                                         "granitehybrid-experts", "nemotron_h", "nemotron_h_moe",
+                                         "nemotron_h_moe-latent", "deepseek2", "glm4-moe-lite")
       for container in ("gguf", "folder")],
     ("deepseek2", "gguf-joined"), ("gpt-oss-rounded", "gguf"), ("gpt-oss-rounded", "gguf-mxfp4"), ("gpt-oss", "folder"), ("gpt-oss", "folder-mxfp4")]
 
