@@ -138,13 +138,15 @@ std::string tensor_names::of_layer(uint32_t layer, std::string_view name) {
   return fmt::format("blk.{}.{}", layer, name);
 }
 
-bool tensor_names::is_of_later_layer(std::string_view name, uint32_t num_layers) {
+std::optional<uint32_t> tensor_names::layer_of(std::string_view name) {
   constexpr std::string_view kPrefix = "blk.";
-  if (!name.starts_with(kPrefix)) return false;
+  if (!name.starts_with(kPrefix)) return {};
+  name.remove_prefix(kPrefix.size());
   uint32_t layer = 0;
-  const std::string_view rest = name.substr(kPrefix.size());
-  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
-  return error == std::errc() && end != rest.data() + rest.size() && *end == '.' && layer >= num_layers;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
+  const auto digits = static_cast<size_t>(end - name.data());
+  if (error != std::errc() || digits >= name.size() || name[digits] != '.') return {};
+  return layer;
 }
 
 bool tensor_names::is_of_images(std::string_view name) {

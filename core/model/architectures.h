@@ -126,8 +126,8 @@ inline constexpr const char* kExpertCorrection = "exp_probs_b.bias";
 inline constexpr const char* kLatentDown = "ffn_latent_down";  // around experts: ExpertSpec::latent_width
 inline constexpr const char* kLatentUp = "ffn_latent_up";
 std::string of_layer(uint32_t layer, std::string_view name);  // "blk.3.attn_q"
-// Of a layer that predicts tokens beyond the next one: those from num_layers on.
-bool is_of_later_layer(std::string_view name, uint32_t num_layers);
+// The number of the layer that a tensor is of.
+std::optional<uint32_t> layer_of(std::string_view name);
 bool is_of_images(std::string_view name);  // "v." and "mm.": what turns images into embeddings
 }  // namespace tensor_names
 

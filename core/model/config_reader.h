@@ -31,13 +31,13 @@ class ConfigReader {
     const auto array = metadata_.integers(prefix_ + name, static_cast<int64_t>(min), static_cast<int64_t>(max));
     if (!array && status_) status_ = array.error();
     if (!status_) return std::vector<uint32_t>(num_layers, static_cast<uint32_t>(min));
-    return {array->begin(), array->end()};
+    return {array->begin(), array->begin() + num_layers};
   }
   std::vector<bool> booleans(const char* name, uint32_t num_layers) {
     const auto array = metadata_.booleans(prefix_ + name);
     if (!array && status_) status_ = array.error();
     if (array) expect_one_a_layer(name, *metadata_.find(prefix_ + name), num_layers);
-    return status_ ? *array : std::vector<bool>(num_layers);
+    return status_ ? std::vector<bool>(array->begin(), array->begin() + num_layers) : std::vector<bool>(num_layers);
   }
   const MetadataValue* find(const std::string& name) const { return metadata_.find(prefix_ + name); }
   const Metadata& metadata() const { return metadata_; }
@@ -48,12 +48,15 @@ class ConfigReader {
   void expect(bool condition, ErrorCode code, const std::string& message) {
     if (!condition && status_) status_ = Error{code, message};
   }
+  // Arrays may have elements for so many layers more.
+  void set_draft_layers(uint32_t count) { num_draft_layers_ = count; }
   const Status& status() const { return status_; }
   const std::string& prefix() const { return prefix_; }
 
  private:
   void expect_one_a_layer(const char* name, const MetadataValue& value, uint32_t num_layers) {
-    expect(value.count == num_layers, ErrorCode::kCorruptFile,
+    expect(value.count == num_layers || value.count == uint64_t{num_layers} + num_draft_layers_,
+           ErrorCode::kCorruptFile,
            fmt::format("bad metadata: {}{}: expected {} elements, one a layer, found {}", prefix_, name, num_layers,
                        value.count));
   }
@@ -66,6 +69,7 @@ class ConfigReader {
 
   const Metadata& metadata_;
   std::string prefix_;
+  uint32_t num_draft_layers_ = 0;
   Status status_;
 };
 

@@ -29,12 +29,24 @@ class FileTensors final : public TensorSource {
   Result<WeightTensor> take_stack(const std::string& name, uint64_t count, uint64_t rows, uint64_t columns) override {
     return take_shape(name, {columns, rows, count, 1}, false);
   }
+  // Those of the layers [first, first + count), which nothing else takes: whatever an architecture has there. An
+  // encoding that is not known is none to refuse a model for that does not read it.
+  std::vector<WeightTensor> take_drafts(uint32_t first, uint32_t count) {
+    std::vector<WeightTensor> drafts;
+    for (size_t i = 0; i < is_taken_.size(); ++i) {
+      const SourceTensor& tensor = source_.tensors[i];
+      const auto layer = tensor_names::layer_of(tensor.name);
+      if (is_taken_[i] || !layer || *layer < first || *layer - first >= count) continue;
+      is_taken_[i] = true;
+      if (tensor.encoding) drafts.push_back(weight_of(tensor));
+    }
+    return drafts;
+  }
   // Result: how many tensors are left out, all of them of parts that read images.
-  Result<size_t> expect_all_taken(const Architecture& architecture, uint32_t num_layers) const {
+  Result<size_t> expect_all_taken(const Architecture& architecture) const {
     size_t num_left_out = 0;
     for (size_t i = 0; i < is_taken_.size(); ++i) {
       if (is_taken_[i]) continue;
-      if (architecture.is_latent && tensor_names::is_of_later_layer(source_.tensors[i].name, num_layers)) continue;
       if (!architecture.has_images || !tensor_names::is_of_images(source_.tensors[i].name))
         return make_error(ErrorCode::kUnsupported, "unsupported model: tensor {}: {} has no such tensor, file has {}",
                           printable(source_.tensors[i].name), architecture.name, describe(source_.tensors[i]));
@@ -60,16 +72,21 @@ class FileTensors final : public TensorSource {
       return make_error(ErrorCode::kUnsupported, "unsupported encoding: {}: expected {}, file has {}", name,
                         is_vector ? "f32" : "one of llmrt's encodings", describe(*found));
     is_taken_[static_cast<size_t>(found - source_.tensors.data())] = true;
-    WeightTensor tensor;
-    tensor.name = name;
-    tensor.encoding = *found->encoding;
-    tensor.rows = dims[1] * dims[2];
-    tensor.columns = dims[0];
-    tensor.data = found->generate ? nullptr : found->bytes.data();
-    tensor.generate = found->generate;
+    WeightTensor tensor = weight_of(*found);
     if (is_vector) {
       if (auto status = check_finite(name, *found); !status) return status.error();
     }
+    return tensor;
+  }
+
+  static WeightTensor weight_of(const SourceTensor& found) {
+    WeightTensor tensor;
+    tensor.name = found.name;
+    tensor.encoding = *found.encoding;
+    tensor.rows = found.dims[1] * found.dims[2];
+    tensor.columns = found.dims[0];
+    tensor.data = found.generate ? nullptr : found.bytes.data();
+    tensor.generate = found.generate;
     return tensor;
   }
 
@@ -134,7 +151,8 @@ Result<std::shared_ptr<const Model>> load_from_source(const WeightSource& source
   auto storage = std::make_shared<ModelStorage>();
   storage->source = source.owner;
   if (auto status = assemble_weights(**architecture, tensors, storage, model.get()); !status) return status.error();
-  auto num_left_out = tensors.expect_all_taken(**architecture, model->config.num_layers());
+  model->draft_tensors = tensors.take_drafts(model->config.num_layers(), model->config.num_draft_layers);
+  auto num_left_out = tensors.expect_all_taken(**architecture);
   if (!num_left_out) return num_left_out.error();
   if (*num_left_out > 0)
     model->warnings.push_back(

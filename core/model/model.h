@@ -65,7 +65,9 @@ struct Model {
   std::vector<WeightId> rope_freqs;  // of ModelConfig::rope_freqs: f32 [1, RopeSpec::dim / 2] each
   WeightGroupId head = -1;           // the embedding's rows when tied
   std::vector<LayerWeights> layers;  // one for each of config.layers
-  bool has_kv_scales = false;        // the file has scales for an fp8 KV cache, of every layer
+  // Of ModelConfig::num_draft_layers, under GGUF's names, in no device's table: nothing runs them yet.
+  std::vector<WeightTensor> draft_tensors;
+  bool has_kv_scales = false;  // the file has scales for an fp8 KV cache, of every layer
   // What the file leaves out or gets wrong although it can be used, a line each: to be shown wherever it is loaded.
   std::vector<std::string> warnings;
   std::optional<Vocabulary> vocabulary;  // none for synthetic models (token ids only)

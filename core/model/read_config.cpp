@@ -44,6 +44,7 @@ constexpr const char* kKnownKeys[] = {
     "moe_latent_size",
     "embedding_length",
     "block_count",
+    "nextn_predict_layers",
     "feed_forward_length",
     "tensor_data_layout",
     "attention.head_count",

@@ -272,6 +272,18 @@ void read_feed_forward(ConfigReader& reader, const Architecture& architecture, M
   }
 }
 
+// How many layers there are. GGUF's block_count has those that draft among them, the last ones; folders of Hugging Face
+// have them behind the others.
+uint32_t read_num_layers(ConfigReader& reader, ModelConfig* config) {
+  const uint32_t count = reader.integer("block_count", 1, kLayersMax);
+  const uint32_t counted = reader.integer("nextn_predict_layers", 0, count - 1, 0);
+  const auto behind = reader.metadata().integer("llmrt.draft_layers", 0, kLayersMax, 0);
+  reader.expect(behind.ok(), ErrorCode::kCorruptFile, behind ? std::string() : behind.error().message);
+  config->num_draft_layers = counted + (behind ? static_cast<uint32_t>(*behind) : 0);
+  reader.set_draft_layers(config->num_draft_layers);
+  return count - counted;
+}
+
 }  // namespace
 
 void read_layers(ConfigReader& reader, const Architecture& architecture, ModelConfig* config) {
@@ -285,10 +297,7 @@ void read_layers(ConfigReader& reader, const Architecture& architecture, ModelCo
   spec.rope.pairing = read_pairing(reader, architecture.rope_pairing);
   spec.attention_post_norm = spec.ffn_post_norm = architecture.post_norms;
   if (architecture.is_latent) spec.attention = AttentionKind::kLatent;
-  // The last layers predict tokens beyond the next one.
-  const uint32_t num_blocks = reader.integer("block_count", 1, kLayersMax);
-  const uint32_t num_later = architecture.is_latent ? reader.integer("nextn_predict_layers", 0, num_blocks - 1, 0) : 0;
-  config->layers.assign(num_blocks - num_later, spec);
+  config->layers.assign(read_num_layers(reader, config), spec);
   read_windows(reader, architecture, config);
   read_lone_parts(reader, architecture, config);
   read_head_counts(reader, architecture, config);

@@ -227,6 +227,7 @@ constexpr HfFamily kQwen35Text = {.model_type = "qwen3_5_text",
                                   .norms_add_one = true,
                                   .rotary_share = 0.25,
                                   .recurrent = HfRecurrent::kGatedDelta,
+                                  .drafts = HfDrafts::kMtp,
                                   .layer_names = kDeltaLayer,
                                   .projection_names = kDeltaProjections};
 
@@ -414,6 +415,7 @@ constexpr HfFamily kFamilies[] = {
      .num_used = 2,
      .expert_ffn = 7688,
      .recurrent = HfRecurrent::kLoneScan,
+     .drafts = HfDrafts::kMtpParts,
      .activation_key = "mlp_hidden_act",
      .activation = "relu2",
      .layer_names = kNemotronLayer,

@@ -28,6 +28,10 @@ constexpr bool is_scan(HfRecurrent kind) {
   return kind == HfRecurrent::kScan || kind == HfRecurrent::kLoneScan;
 }
 
+// How a family's folders name the layers behind the others, which draft tokens beyond the next one. kMtp: one after the
+// other under "mtp."; kMtpParts: two of these are one layer, its attention and its feed-forward part.
+enum class HfDrafts : uint8_t { kNone, kMtp, kMtpParts };
+
 struct HfName {
   std::string_view hf, canonical;
 };
@@ -56,6 +60,7 @@ struct HfFamily {
   bool is_latent = false, has_correction = false;
   uint32_t nope_dim = 0, value_dim = 0, query_rank = 0, num_shared = 0, num_dense = 0;
   double routed_scale = 1;
+  HfDrafts drafts = HfDrafts::kNone;
   std::string_view activation_key = "hidden_act", activation = "silu";
   std::span<const HfName> layer_names;        // whole names behind "model.layers.N."
   std::span<const HfName> projection_names;   // with .weight and .bias

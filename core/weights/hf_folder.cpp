@@ -210,6 +210,7 @@ Result<WeightSource> FolderReader::read() {
   HfTensors tensors(*config, storage_.get());
   if (auto status = add_files(tensors); !status) return status.error();
   if (auto status = tensors.build(&source_); !status) return status.error();
+  if (const uint64_t drafts = tensors.num_draft_layers(); drafts > 0) metadata.add_u64("llmrt.draft_layers", drafts);
   if (!config->is_tied && source_.find("output.weight") == nullptr)
     return make_error(ErrorCode::kCorruptFile,
                       "missing tensor: lm_head.weight: config.json's tie_word_embeddings asks for it");
@@ -246,6 +247,7 @@ Result<WeightSource> read_hf_texts(const HfTexts& texts, std::span<const std::by
   for (const SourceTensor& tensor : parsed->tensors)
     if (auto status = tensors.add(tensor); !status) return status.error();
   if (auto status = tensors.build(&source); !status) return status.error();
+  if (const uint64_t drafts = tensors.num_draft_layers(); drafts > 0) metadata.add_u64("llmrt.draft_layers", drafts);
   return source;
 }
 

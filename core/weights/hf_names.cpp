@@ -16,6 +16,19 @@ constexpr HfName kModelNames[] = {
     {"model.embeddings.weight", "token_embd.weight"},  // nemotron_h's
     {"model.norm_f.weight", "output_norm.weight"},
 };
+// Behind "mtp.", and in its layers.
+constexpr HfName kDraftNames[] = {
+    {"fc.weight", "nextn.eh_proj.weight"},
+    {"pre_fc_norm_embedding.weight", "nextn.enorm.weight"},
+    {"pre_fc_norm_hidden.weight", "nextn.hnorm.weight"},
+    {"norm.weight", "nextn.shared_head_norm.weight"},
+};
+constexpr HfName kDraftLayerNames[] = {
+    {"eh_proj.weight", "nextn.eh_proj.weight"},
+    {"enorm.weight", "nextn.enorm.weight"},
+    {"hnorm.weight", "nextn.hnorm.weight"},
+    {"final_layernorm.weight", "nextn.shared_head_norm.weight"},
+};
 constexpr HfName kKvScaleNames[] = {
     {"self_attn.k_scale", "attn_k_cache.scale"},        {"self_attn.v_scale", "attn_v_cache.scale"},
     {"self_attn.attn.k_scale", "attn_k_cache.scale"},   {"self_attn.attn.v_scale", "attn_v_cache.scale"},
@@ -76,7 +89,33 @@ HfPlace layer_place(std::string_view name, const HfConfig& config) {
   return {};
 }
 
+// What is behind "mtp.", as tensors of the layers behind the others. Nothing reads them, so an unknown one is left out.
+HfPlace draft_place(std::string_view name, const HfConfig& config) {
+  const auto place = [&](uint64_t layer, std::string_view canonical) {
+    return HfPlace{.role = Role::kTensor,
+                   .canonical = fmt::format("blk.{}.{}", config.num_layers + layer, canonical),
+                   .draft_layers = layer + 1};
+  };
+  for (const HfName& known : kDraftNames)
+    if (name == known.hf) return place(0, known.canonical);
+  const HfPlace unknown{Role::kIgnored, {}};
+  if (!take_prefix(&name, "layers.")) return unknown;
+  const bool has_parts = config.family->drafts == HfDrafts::kMtpParts;
+  const auto number = take_number(&name, (has_parts ? 2 : 1) * kHfDraftLayersMax);
+  if (!number) return unknown;
+  const uint64_t layer = has_parts ? *number / 2 : *number;
+  for (const HfName& known : kDraftLayerNames)
+    if (name == known.hf) return place(layer, known.canonical);
+  if (has_parts && *number % 2 == 1 && name == "norm.weight") return place(layer, "post_attention_norm.weight");
+  HfPlace found = layer_place(name, config);
+  if (found.role != Role::kTensor && found.role != Role::kExpert) return unknown;
+  found.canonical = fmt::format("blk.{}.{}", config.num_layers + layer, found.canonical);
+  found.draft_layers = layer + 1;
+  return found;
+}
+
 HfPlace model_place(std::string_view name, const HfConfig& config) {
+  if (config.family->drafts != HfDrafts::kNone && take_prefix(&name, "mtp.")) return draft_place(name, config);
   for (const HfName& known : kModelNames)
     if (name == known.hf) return {Role::kTensor, std::string(known.canonical)};
   if (!take_prefix(&name, "model.layers.")) return {};
@@ -99,12 +138,8 @@ std::string weight_name(std::string_view name, std::span<const std::string_view>
 }  // namespace
 
 HfPlace place_of(std::string_view name, const HfConfig& config) {
-  // The part that guesses further tokens.
-  const HfRecurrent recurrent = config.family->recurrent;
-  if ((recurrent == HfRecurrent::kGatedDelta || recurrent == HfRecurrent::kLoneScan) && name.starts_with("mtp."))
-    return {Role::kIgnored, {}};
   std::string text;
-  if (recurrent == HfRecurrent::kLoneScan && take_prefix(&name, "backbone.")) {
+  if (config.family->recurrent == HfRecurrent::kLoneScan && take_prefix(&name, "backbone.")) {
     text = "model." + std::string(name);
     name = text;
   }

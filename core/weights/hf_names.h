@@ -21,8 +21,11 @@ struct HfPlace {
   Role role = Role::kUnknown;
   std::string canonical;  // "blk.0.attn_q.weight"
   uint64_t expert = 0;
-  bool is_scale = false;  // not the tensor, but the scales of its numbers
+  uint64_t draft_layers = 0;  // a layer behind the model's: so many there are at least
+  bool is_scale = false;      // not the tensor, but the scales of its numbers
 };
+
+inline constexpr uint64_t kHfDraftLayersMax = 16;
 
 HfPlace place_of(std::string_view name, const HfConfig& config);
 

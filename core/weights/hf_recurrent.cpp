@@ -37,7 +37,7 @@ constexpr std::string_view kShortConvKeys[] = {"norm_eps",
 constexpr std::string_view kGatedDeltaKeys[] = {
     "linear_conv_kernel_dim", "linear_key_head_dim", "linear_value_head_dim", "linear_num_key_heads",
     "linear_num_value_heads", "full_attention_interval", "attn_output_gate", "shared_expert_intermediate_size",
-    // The part that guesses further tokens is left out, and states are f32 here.
+    // Layers that draft are counted by their tensors, and states are f32 here.
     "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype"};
 
 constexpr std::string_view kScanKeys[] = {
@@ -57,7 +57,7 @@ constexpr std::string_view kLoneScanKeys[] = {
     "expand", "chunk_size", "time_step_min", "time_step_max", "time_step_floor", "time_step_limit", "time_step_rank",
     "rescale_prenorm_residual", "residual_in_fp32", "num_logits_to_keep", "use_mamba_kernels", "mamba_ssm_cache_dtype",
     "moe_shared_expert_overlap", "auto_map",
-    // The part that guesses further tokens is left out.
+    // Layers that draft are counted by their tensors.
     "num_nextn_predict_layers", "mtp_hybrid_override_pattern", "mtp_layers_block_type"};
 
 // Which layers have attention: layer_types with `other` for the rest, or the numbers of full_attn_idxs.

@@ -1,5 +1,6 @@
 #include "core/weights/hf_tensors.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/weights/hf_rows.h"
@@ -35,6 +36,7 @@ Status HfTensors::add(const SourceTensor& tensor) {
     if (!fused_.emplace(place.canonical, std::move(kept)).second) return found_twice();
     return {};
   }
+  num_draft_layers_ = std::max(num_draft_layers_, place.draft_layers);
   const auto [at, is_new] = entries_.try_emplace(place.canonical);
   if (is_new) order_.push_back(&at->first);
   at->second.is_stack = place.role == HfPlace::Role::kExpert;
@@ -108,7 +110,7 @@ Status HfTensors::build_one(const std::string& name, const Entry& entry, SourceT
       return {};
     }
     if (name.ends_with(kDecay)) return negate_exp(SourceTensor(*out), out);
-    const bool is_norm = name.ends_with("_norm.weight") && !name.ends_with(kRecurrentNorm);
+    const bool is_norm = name.ends_with("norm.weight") && !name.ends_with(kRecurrentNorm);  // enorm's too
     const double offset = (config_.family->is_gemma || config_.family->norms_add_one) && is_norm ? 1 : 0;
     if (offset != 0 || *out->encoding != Encoding::kF32)
       if (auto status = widen(SourceTensor(*out), offset, out); !status) return status;

@@ -33,6 +33,8 @@ class HfTensors {
   Status add(const SourceTensor& tensor);
   // After the last one: gives all to the source, checked to be complete.
   Status build(WeightSource* source);
+  // Layers behind those of config.json that tensors are of.
+  uint64_t num_draft_layers() const { return num_draft_layers_; }
 
  private:
   struct Part {
@@ -54,6 +56,7 @@ class HfTensors {
 
   const HfConfig& config_;
   HfStorage& storage_;
+  uint64_t num_draft_layers_ = 0;
   std::map<std::string, Entry> entries_;
   std::map<std::string, SourceTensor> fused_;
   std::vector<const std::string*> order_;  // of the entries, as they came

@@ -20,6 +20,7 @@ void explain_memory(Options& options) {
   const SteadyClock clock;
   const std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, /*quiet=*/false);
   fmt::print("{}", print(engine->memory_plan(), engine->config().context_max, options.engine.config.sequences_max));
+  if (open.model->config.num_draft_layers > 0) fmt::print("\n{}\n", drafts_text(*open.model));
 }
 
 }  // namespace

@@ -57,8 +57,14 @@ void print_json(const WeightSource& source, const Result<OpenModel>& open, const
 // What attention and feed-forward parts look like: one line when all layers are alike, else one for each of them.
 std::vector<std::string> layer_shapes(const ModelConfig& config) {
   const auto shape = [](const LayerSpec& layer) {
-    return fmt::format("{} heads over {} KV heads of {}, feed-forward {}{}", layer.num_heads, layer.num_kv_heads,
-                       layer.head_dim, layer.ffn_width,
+    const std::string attention = layer.num_heads == 0 ? attention_name(layer.attention)
+                                                       : fmt::format("{} heads over {} KV heads of {}", layer.num_heads,
+                                                                     layer.num_kv_heads, layer.head_dim);
+    const ExpertSpec& experts = layer.experts;
+    std::string ffn = layer.feed_forward == FeedForwardKind::kNone ? "none" : fmt::format("{}", layer.ffn_width);
+    if (experts.count > 0) ffn += fmt::format(" in {} of {} experts", experts.used, experts.count);
+    if (experts.shared_width > 0) ffn += fmt::format(" and {} beside them", experts.shared_width);
+    return fmt::format("{}, feed-forward {}{}", attention, ffn,
                        layer.window > 0 ? fmt::format(", window {}", layer.window) : "");
   };
   std::vector<std::string> shapes;
@@ -75,6 +81,7 @@ void print_model(const Model& model) {
              config.num_layers(), config.width, shapes.size() == 1 ? shapes.front() + ", " : "", config.vocab_size,
              config.context_max);
   for (size_t i = 0; i < shapes.size() && shapes.size() > 1; ++i) fmt::print("  {}\n", shapes[i]);
+  if (config.num_draft_layers > 0) fmt::print("  {}\n", drafts_text(model));
   const PoolShapes pools(config, {});
   const uint64_t token_bytes = pools.bytes_block() / pools.first().block_tokens;
   fmt::print("weights {}, KV cache {} a token in f16, {} for one full context\n", bytes_text(model.weights.bytes()),

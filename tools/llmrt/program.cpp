@@ -73,6 +73,15 @@ std::string bytes_text(uint64_t bytes) {
   return fmt::format("{:.1f} kB", static_cast<double>(bytes) * 1e-3);
 }
 
+std::string drafts_text(const Model& model) {
+  uint64_t bytes = 0;
+  for (const WeightTensor& tensor : model.draft_tensors) bytes += tensor.bytes();
+  return fmt::format("{} more {} tokens beyond the next one: {} tensors, {}, read and not run, on no device",
+                     model.config.num_draft_layers,
+                     model.config.num_draft_layers == 1 ? "layer drafts" : "layers draft", model.draft_tensors.size(),
+                     bytes_text(bytes));
+}
+
 std::string checked_text(std::string text, const std::string& place) {
   if (!is_valid_utf8(text)) fail(kUsage, fmt::format("{}: expected UTF-8, found bytes that are not", place));
   return text;

@@ -94,6 +94,8 @@ SampleTraceOrigin trace_origin(Engine& engine);
 
 // "1.23 GB", "98.4 MB".
 std::string bytes_text(uint64_t bytes);
+// What the model has of layers that draft tokens.
+std::string drafts_text(const Model& model);
 // `text`, which came from `place`; a usage error unless it is UTF-8: nothing is replaced behind the user's back.
 std::string checked_text(std::string text, const std::string& place);
 // Ends the program where `path` cannot be written later: to be called before anything long. An empty path is fine.

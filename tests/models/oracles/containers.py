@@ -370,7 +370,13 @@ def gguf_of(name, fixture, is_mxfp4=False):
     tensors = gguf_tensors(name, config, values)
     if (config.get("rope_scaling") or {}).get("rope_type") == "llama3":
         tensors["rope_freqs.weight"] = llama3_divisors(config)
-    return Gguf(FAMILIES[name]["arch"], gguf_keys(name, config), tensors)
+    keys = gguf_keys(name, config)
+    if drafts := draft_tensors(config):
+        layers = config["num_hidden_layers"]
+        keys |= {"qwen35.block_count": layers + 1, "qwen35.nextn_predict_layers": 1}
+        tensors |= {f"blk.{layers}.nextn.eh_proj.weight": drafts["mtp.fc.weight"],
+                    f"blk.{layers}.attn_norm.weight": drafts["mtp.layers.0.input_layernorm.weight"] + np.float32(1)}
+    return Gguf(FAMILIES[name]["arch"], keys, tensors)
 
 
 def joined_heads(model, heads):
@@ -462,6 +468,16 @@ def released_tensors(config, tensors):
     return out
 
 
+def draft_tensors(config):
+    """A layer that drafts tokens, as released checkpoints of qwen35 have one: transformers leaves it out, and so must we."""
+    if config["model_type"] != "qwen3_5_text":
+        return {}
+    width = config["hidden_size"]
+    shapes = {"mtp.fc.weight": (width, 2 * width), "mtp.norm.weight": (width,), "mtp.pre_fc_norm_hidden.weight": (width,),
+              "mtp.pre_fc_norm_embedding.weight": (width,), "mtp.layers.0.input_layernorm.weight": (width,)}
+    return {name: weights.normal(0, name, shape, 0.0, 1.0) for name, shape in shapes.items()}
+
+
 def write_folder(fixture, folder, is_mxfp4=False, **changes):
     """bf16, as checkpoints are. changes: of config.json."""
     config, tensors = fixture["config"] | changes, weights.tensors(fixture)
@@ -477,7 +493,7 @@ def write_folder(fixture, folder, is_mxfp4=False, **changes):
     if config["model_type"] in LATENT_TYPES:
         tensors = with_single_experts(tensors)
     os.makedirs(folder)
-    tensors = released_tensors(config, tensors)
+    tensors = released_tensors(config, tensors) | draft_tensors(config)
     make_folder.write_safetensors(os.path.join(folder, "model.safetensors"), tensors, "bf16")
     texts = {"config.json": config, "tokenizer.json": tokenizer_json(), "tokenizer_config.json": {"eos_token": "<|end|>"},
              "generation_config.json": {"eos_token_id": END}}
