@@ -73,8 +73,8 @@ struct Model {
   std::optional<Vocabulary> vocabulary;  // none for synthetic models (token ids only)
 };
 
-// Opens a GGUF file, a Hugging Face folder, or "synthetic:<shape>:<encoding>" (shapes smollm2-135m, qwen3-0.6b,
-// llama-3.1-8b, qwen3-8b; encoding any of encoding.h's names, or q4_k for the Q4_K_M mix). Maps, checks everything and
+// Opens a GGUF file, a Hugging Face folder, or "synthetic:<shape>:<encoding>" (shapes as
+// synthetic_shapes() says; encoding any of encoding.h's names, or q4_k for the Q4_K_M mix). Maps, checks everything and
 // reads nothing that is not needed. Errors: not_found, corrupt_file, unsupported (with the name of what is), each
 // naming key or tensor, expected, found.
 Result<std::shared_ptr<const Model>> load_model(const std::string& path);

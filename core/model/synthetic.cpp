@@ -46,8 +46,22 @@ bool ends_with(const std::string& name, const char* tensor) {
   return name.ends_with(fmt::format(".{}.weight", tensor));
 }
 
-bool is_expert_stack(const std::string& name) {
-  return name.ends_with("_exps.weight");
+// Those of experts, and of one that is a part of their stack.
+bool is_expert_stack(const Architecture& architecture, const std::string& name) {
+  return name.ends_with("_exps.weight") ||
+         (architecture.shared_experts == SharedExperts::kGated && name.ends_with("_shexp.weight"));
+}
+
+// Numbers of recurrent layers, which quantisers leave alone: they are stored in f32, between an eighth less and an
+// eighth more than this. A rate of decay is below 0.
+std::optional<float> middle_of(const std::string& name) {
+  using namespace tensor_names;
+  if (name.ends_with(fmt::format(".{}", kStateDecay))) return -0.5f;
+  if (name.ends_with(fmt::format(".{}", kStateSkip))) return 1.0f;
+  if (name.ends_with(fmt::format(".{}", kStateNorm))) return 1.0f;
+  if (ends_with(name, kStateConv) || name.ends_with(fmt::format(".{}", kShortConv))) return 0.25f;
+  if (name.ends_with(fmt::format(".{}", kSharedRouter))) return 0.0f;
+  return {};
 }
 
 // The layers whose v and down matrices get more bits: the first and last eighth and every third between.
@@ -63,14 +77,15 @@ Encoding tensor_encoding(const Recipe& recipe, const std::string& name, uint64_t
   if (ends_with(name, tensor_names::kRouter)) return Encoding::kF32;  // quantisers leave it alone
   if (!is_quantized(encoding) || encoding == Encoding::kQ8_0) return encoding;
   // In a file of experts in mxfp4 the other matrices have q8_0.
-  if (encoding == Encoding::kMXFP4 && recipe.architecture->experts == Presence::kAlways && !is_expert_stack(name))
+  if (encoding == Encoding::kMXFP4 && recipe.architecture->experts == Presence::kAlways &&
+      !is_expert_stack(*recipe.architecture, name))
     return Encoding::kQ8_0;
   const std::string head =
       recipe.shape->is_tied ? tensor_names::kEmbedding : fmt::format("{}.weight", tensor_names::kHead);
   if (encoding == Encoding::kFP8 && (name == head || name == tensor_names::kEmbedding)) return Encoding::kBF16;
   const bool is_mix = encoding == Encoding::kQ4_K || encoding == Encoding::kQ5_K;
   const bool is_v_or_down = ends_with(name, tensor_names::kV) || ends_with(name, tensor_names::kDown) ||
-                            ends_with(name, tensor_names::kExpertDown);
+                            ends_with(name, tensor_names::kExpertDown) || ends_with(name, tensor_names::kSharedDown);
   if (name == head || (is_mix && is_v_or_down && has_more_bits(name, recipe.shape->num_layers)))
     encoding = encoding == Encoding::kMXFP4 ? Encoding::kQ8_0 : Encoding::kQ6_K;
   if (columns % geometry(encoding).elements_block == 0) return encoding;
@@ -94,18 +109,23 @@ class RandomTensors final : public TensorSource {
 
   RandomTensors(const Recipe& recipe, ModelStorage& storage) : recipe_(recipe), storage_(storage) {}
 
-  // What is optional: a head of its own, and divisors of frequencies.
+  // What is optional: a head of its own, divisors of frequencies, and what files of an architecture always have.
   bool has(const std::string& name) const override {
     if (name == tensor_names::kRopeFactors) return recipe_.shape->llama3_scaling;
-    if (name.ends_with(tensor_names::kExpertCorrection)) return recipe_.architecture->is_latent;
+    const Architecture& architecture = *recipe_.architecture;
+    if (name.ends_with(fmt::format(".{}", tensor_names::kExpertCorrection)))
+      return architecture.is_latent || architecture.expert_scoring == ExpertScoring::kSigmoid;
+    if (ends_with(name, tensor_names::kDeltaBetaAlpha)) return std::string_view(architecture.name) == "qwen3next";
     return name == fmt::format("{}.weight", tensor_names::kHead) && !recipe_.shape->is_tied;
   }
 
   Result<WeightTensor> take(const std::string& name, uint64_t rows, uint64_t columns, bool is_vector) override {
     if (name == tensor_names::kRopeFactors) return keep(storage_.own(name, divisors()), 1);
-    if (!is_vector && !name.ends_with(".bias")) return keep(random(name, rows, columns), 1);
+    const std::optional<float> middle = middle_of(name);
+    if (!is_vector && !middle && !name.ends_with(".bias")) return keep(random(name, rows, columns), 1);
     // Norms are near 1, what is added near 0.
-    WeightTensor tensor = storage_.own(name, vector(rows * columns, seed_of(name), is_norm(name) ? 1.0f : 0.0f));
+    WeightTensor tensor =
+        storage_.own(name, vector(rows * columns, seed_of(name), middle.value_or(is_norm(name) ? 1.0f : 0.0f)));
     tensor.rows = rows;
     tensor.columns = columns;
     return keep(std::move(tensor), 1);
@@ -167,7 +187,10 @@ Result<ModelConfig> make_config(const Recipe& recipe, TensorSource& tensors) {
   const std::string prefix = fmt::format("{}.", recipe.architecture->name);
   out.add_string("general.name", fmt::format("synthetic {}", recipe.shape->name));
   each_key(*recipe.shape, [&](const ShapeKey& key) {
-    if (key.text != nullptr)
+    const std::vector<int32_t> numbers = recipe.shape->numbers_of(key);
+    if (!numbers.empty())
+      out.add_u32s(prefix + key.key, {numbers.begin(), numbers.end()});
+    else if (key.text != nullptr)
       out.add_string(prefix + key.key, key.text);
     else if (key.is_integer)
       out.add_u64(prefix + key.key, static_cast<uint64_t>(key.value));
@@ -209,7 +232,10 @@ void add_metadata(const Recipe& recipe, const ModelConfig& config, GgufWriter* w
   writer->add_u32("general.file_type", file_type(recipe.encoding));
   writer->add_u32("general.quantization_version", 2);
   each_key(*recipe.shape, [&](const ShapeKey& key) {
-    if (key.text != nullptr)
+    const std::vector<int32_t> numbers = recipe.shape->numbers_of(key);
+    if (!numbers.empty())
+      writer->add_i32s(prefix + key.key, numbers);
+    else if (key.text != nullptr)
       writer->add_string(prefix + key.key, key.text);
     else if (key.is_integer)
       writer->add_u32(prefix + key.key, static_cast<uint32_t>(key.value));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "core/weights/metadata.h"
 
@@ -15,6 +16,9 @@ struct ShapeKey {
   double value;
   bool is_integer;
   const char* text = nullptr;  // instead of the number
+  // Instead of one number an array of one a layer: `value` for those of Shape::parts with this letter, else 0.
+  char part = 0;
+  std::span<const int32_t> numbers = {};  // instead of the number too
 };
 
 struct Shape {
@@ -25,6 +29,9 @@ struct Shape {
   bool is_tied;                    // the head is the embedding
   bool llama3_scaling = false;     // by a tensor of divisors, as llama files have it
   std::span<const ShapeKey> more;  // what the architecture has beside
+  const char* parts = "";          // a letter a layer, where ShapeKey::part asks for it
+
+  std::vector<int32_t> numbers_of(const ShapeKey& key) const;  // of an array
 };
 
 std::span<const Shape> shapes();

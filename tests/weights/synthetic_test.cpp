@@ -43,7 +43,8 @@ Encoding encoding_of(const Model& model, const std::string& name) {
 uint64_t num_parameters(const Model& model) {
   uint64_t sum = 0;
   for (const auto& tensor : model.weights.tensors) sum += tensor.rows * tensor.columns;
-  return sum - model.config.layers.front().rope.dim / 2;  // the frequencies are none
+  for (const std::vector<float>& freqs : model.config.rope_freqs) sum -= freqs.size();  // these are none
+  return sum;
 }
 
 double f16_value(uint16_t bits) {
@@ -63,6 +64,11 @@ TEST_CASE("synthetic shapes have as many parameters as the models they are named
   CHECK(num_parameters(*make("synthetic:qwen3-32b:q8_0")) == 32762123264);
   CHECK(num_parameters(*make("synthetic:llama-3.3-70b:q4_0")) == 70553706496);
   CHECK(num_parameters(*make("synthetic:qwen3-30b-a3b:q4_0")) == 30532122624);
+  CHECK(num_parameters(*make("synthetic:qwen3.6-27b:q4_k")) == 26895998464);
+  CHECK(num_parameters(*make("synthetic:qwen3.6-35b-a3b:q4_k")) == 34660610688);
+  CHECK(num_parameters(*make("synthetic:qwen3-next-80b-a3b:mxfp4")) == 79674391296);
+  constexpr uint64_t kCorrections = 23 * 128;  // no parameters to whoever counts them
+  CHECK(num_parameters(*make("synthetic:nemotron-3-30b-a3b:q4_k")) == 31577937344 + kCorrections);
 }
 
 TEST_CASE("synthetic flags follow the architecture") {
@@ -105,6 +111,34 @@ TEST_CASE("synthetic experts and windows are those of the models") {
   CHECK(gemma->config.layers[5].window == 0);
   CHECK(gemma->config.layers[5].attention_scale == Catch::Approx(1 / std::sqrt(168.0)));
   CHECK(gemma->config.rope_freqs.size() == 2);
+}
+
+TEST_CASE("synthetic layers with states are those of the models") {
+  const auto dense = make("synthetic:qwen3.6-27b:q4_k");
+  CHECK(std::ranges::count(dense->config.layers, AttentionKind::kGatedDelta, &LayerSpec::attention) == 48);
+  const RecurrentSpec& rule = dense->config.layers[0].recurrent;
+  CHECK((rule.value_heads == 48 && rule.key_heads == 16 && rule.value_dim == 128));
+  CHECK(rule.order == KeyHeadOrder::kModulo);
+  CHECK(rule.state_columns() == 3 * 10240 + 48 * 128 * 128);
+  CHECK((dense->config.layers[3].head_dim == 256 && dense->config.layers[3].rope.dim == 64));
+  const auto next = make("synthetic:qwen3-next-80b-a3b:q4_k");
+  CHECK(next->config.layers[0].recurrent.gates_in_turn);
+  CHECK(encoding_of(*next, "blk.0.ssm_conv1d.weight") == Encoding::kF32);
+  const auto nemotron = make("synthetic:nemotron-3-30b-a3b:q8_0");
+  const auto count = [&](AttentionKind kind) {
+    return std::ranges::count(nemotron->config.layers, kind, &LayerSpec::attention);
+  };
+  CHECK((count(AttentionKind::kSelectiveScan) == 23 && count(AttentionKind::kFull) == 6));
+  const LayerSpec& last = nemotron->config.layers.back();
+  CHECK((last.attention == AttentionKind::kNone && last.feed_forward == FeedForwardKind::kExperts));
+  CHECK((last.experts.shared_width == 3712 && last.experts.has_correction && last.experts.rule.scale == 2.5f));
+  CHECK(nemotron->config.layers[5].rope.dim == 0);
+  for (const WeightTensor& tensor : nemotron->weights.tensors) {
+    if (!tensor.name.ends_with("ssm_a")) continue;
+    float rate;
+    std::memcpy(&rate, tensor.data, sizeof(rate));
+    CHECK(rate < 0);
+  }
 }
 
 TEST_CASE("encodings follow the quantizer's mixes") {

@@ -42,6 +42,17 @@ double keys_seen(const LayerSpec& layer, double depth, double count) {
   return before * depth + before * (before + 1) / 2 + (count > before ? (count - before) * window : 0);
 }
 
+// Operations of a token on a layer's state. As in core/ops/cost.cpp.
+double state_flops(const LayerSpec& layer) {
+  const RecurrentSpec& spec = layer.recurrent;
+  const double conv = 2.0 * spec.conv_width * spec.conv_columns;
+  const double numbers = 1.0 * spec.value_heads * spec.value_dim * spec.key_dim;
+  return conv + (layer.attention == AttentionKind::kGatedDelta      ? 7
+                 : layer.attention == AttentionKind::kSelectiveScan ? 5
+                                                                    : 0) *
+                    numbers;
+}
+
 }  // namespace
 
 std::string ModelTest::name() const {
@@ -132,6 +143,11 @@ ModelRow make_row(const Model& model, const EngineConfig& config, const ModelTes
                                          : tokens * keys_seen(layer, test.n_depth + test.n_gen / 2.0 - 1, 1);
     row.bytes += key_bytes * (test.is_prompt() ? tokens : keys);
     row.flops += 4.0 * layer.num_heads * layer.head_dim * keys;  // q.k and p.v
+    if (!is_recurrent(layer.attention)) continue;
+    // A row's state in f32 is read and written in a step.
+    row.bytes +=
+        2 * sizeof(float) * static_cast<double>(layer.recurrent.state_columns()) * (test.is_prompt() ? 1 : tokens);
+    row.flops += state_flops(layer) * tokens;
   }
   return row;
 }

@@ -44,7 +44,8 @@ struct ModelRow {
   Caps caps;
   ModelTest test;
   ModelSamples samples;
-  // What one prompt or one step needs at least: weights and cache read once; the products and attention's.
+  // What one prompt or one step needs at least: weights and cache read once, states read and written once; the products,
+  // attention's and those on states.
   double bytes = 0, flops = 0;
   Ceilings ceilings;
   double price_hour_usd = 0;  // 0 = not asked for
