@@ -40,7 +40,7 @@ class Answer:
     """One answer, written piece by piece to a connection."""
 
     def __init__(self, connection, path, body):
-        self.connection, self.body, self.is_chat = connection, body, "chat" in path
+        self.connection, self.body, self.is_chat, self.cached_tokens = connection, body, "chat" in path, None
 
     def raw(self, data):
         self.connection.sendall(data)
@@ -86,7 +86,10 @@ class Answer:
     def end(self, count, usage=True, reason="length"):
         self.token("", reason)
         if usage and self.body.get("stream_options", {}).get("include_usage"):
-            self.chunk(event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": count}}))
+            usage = {"prompt_tokens": 7, "completion_tokens": count}
+            if self.cached_tokens is not None:
+                usage["prompt_tokens_details"] = {"cached_tokens": self.cached_tokens}
+            self.chunk(event({"choices": [], "usage": usage}))
         self.chunk(event(b"[DONE]"))
         self.raw(b"0\r\n\r\n")
 
@@ -247,6 +250,11 @@ class Server:
             return answer.whole(min(EARLY_TOKENS, answer.body["max_tokens"]))
         if model == "slow" and number % 2 == 0:
             return answer.whole(ttft_s=SLOW_TTFT_S)
+        if model == "caching":  # 5 of 7 tokens where all but the last message was asked before, and answered
+            begins = [body["messages"] for body in self.bodies if body is not answer.body]
+            is_known = answer.body["messages"][:-2] in begins and answer.body["messages"][-2]["content"] == " time" * 2
+            answer.cached_tokens = 5 if is_known else 0
+            return answer.whole(ttft_s=TTFT_S / 3 if is_known else TTFT_S)
         if model == "closing":
             answer.whole()
             return "close"

@@ -58,6 +58,30 @@ def test_chat_counts_no_empty_chunk(server, tmp_path):
     assert server.bodies[-1]["messages"][0]["role"] == "user"
 
 
+def test_agents_repeat_what_was_said_and_are_compared_with_new_prompts(server, tmp_path):
+    path = tmp_path / "agents.json"
+    arguments = ["--url", server.url, "--json", path, "--workload", "agents", "--users", 3, "--turns", 3, "--system-tokens",
+                 150, "-p", 8, "-n", 2]
+    told = bench(*arguments, "--model-name", "caching").stdout
+    record = json.loads(path.read_text())
+    jsonschema.validate(record, SCHEMA)
+    turns = [row["details"]["agents"] for row in record["rows"]]
+    assert [turn["hits"] for turn in turns] == [0, 3, 3] and [turn["told"] for turn in turns] == [3, 3, 3]
+    assert turns[0]["cached_share"] == 0 and turns[2]["cached_share"] == pytest.approx(5 / 7)
+    assert all(abs(turn["cold_ttft_ms"] - 1e3 * TTFT_S) < SLACK_MS for turn in turns)
+    assert abs(turns[2]["ttft_ms"] - 1e3 * TTFT_S / 3) < SLACK_MS
+    assert "71.4 %" in told and "3 of 3" in told
+    asked = [body["messages"] for body in server.bodies if body["messages"][0]["role"] == "system"]
+    assert len(asked) == 2 * 3 * 3
+    talks = [messages for messages in asked if len(messages) == 6 and messages[2]["content"] == " time" * 2]
+    assert len(talks) == 3 and len({messages[0]["content"] for messages in talks}) == 1
+    assert [message["role"] for message in talks[0]] == ["system", "user", "assistant", "user", "assistant", "user"]
+    others = [messages for messages in asked if len(messages) == 6 and messages not in talks]
+    assert len({messages[0]["content"] for messages in others + talks[:1]}) == 4
+    told = bench(*arguments, "--model-name", "steady").stdout  # does not say what it had
+    assert "does not say how many tokens" in told
+
+
 def test_goodput_counts_who_met_the_objectives(server, tmp_path):
     limit_ms = 1e3 * (TTFT_S + SLOW_TTFT_S) / 2
     values, details, out = run(server, tmp_path, "--requests", 10, "-n", 2, "-c", 10, "--slo-ttft-ms", limit_ms,

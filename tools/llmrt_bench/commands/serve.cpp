@@ -7,6 +7,7 @@
 #include "backends/backends.h"
 #include "core/base/sha256.h"
 #include "tools/llmrt_bench/commands/commands.h"
+#include "tools/llmrt_bench/load/agents.h"
 #include "tools/llmrt_bench/load/arrivals.h"
 #include "tools/llmrt_bench/load/engine_load.h"
 #include "tools/llmrt_bench/load/load_progress.h"
@@ -35,6 +36,7 @@ struct Options {
   std::string workload, save_workload, sharegpt, tokenizer;
   std::string prompt_tokens = "128", output_tokens = "64", arrivals = "poisson";
   StructureShares structure;
+  AgentShape agents;
   bool is_like_sharegpt = false;
   uint32_t requests = 64, seed = 1, warmup = 2;
   uint32_t concurrency = 0;
@@ -202,7 +204,8 @@ Result<std::pair<std::string, std::string>> header_of(const std::string& text) {
   return std::pair{text.substr(0, colon), text.substr(value)};
 }
 
-Status run_url(const Options& options, const std::vector<LoadItem>& items) {
+// A server that answers.
+Result<std::unique_ptr<HttpLoad>> open_url(const Options& options, const std::vector<LoadItem>& items) {
   Result<HttpTarget> parsed = parse_url(options.url);
   if (!parsed) return parsed.error();
   for (const std::string& text : options.headers) {
@@ -216,10 +219,21 @@ Status run_url(const Options& options, const std::vector<LoadItem>& items) {
   options.sampling.write(&parsed->sampling);
   parsed->timeout_s = options.timeout_s;
   Result<std::unique_ptr<HttpLoad>> load = HttpLoad::open(*std::move(parsed));
-  if (!load) return load.error();
-  if (Status status = (*load)->find_model(); !status) return status;
+  if (!load) return load;
+  if (Status status = (*load)->find_model(); !status) return status.error();
   for (const LoadItem& item : warm_up_items(options, items))
-    if (Status status = (*load)->probe(item); !status) return status;
+    if (Status status = (*load)->probe(item); !status) return status.error();
+  return load;
+}
+
+void tell_target(const HttpTarget& target) {
+  if (!target.forces_length) fmt::print("the server does not take ignore_eos and min_tokens: answers may end early\n");
+  if (!target.asks_usage) fmt::print("the server does not take stream_options: tokens are counted by chunks\n");
+}
+
+Status run_url(const Options& options, const std::vector<LoadItem>& items) {
+  Result<std::unique_ptr<HttpLoad>> load = open_url(options, items);
+  if (!load) return load.error();
   const HttpTarget& target = (*load)->target();
   Result<Record> record = make_record(options, items,
                                       {{"url", options.url},
@@ -229,8 +243,7 @@ Status run_url(const Options& options, const std::vector<LoadItem>& items) {
   if (!record) return record.error();
   fmt::print("{}, model {}, {}: {}\n", options.url, printable(target.model), options.is_chat ? "chat" : "completions",
              load_name(options, items));
-  if (!target.forces_length) fmt::print("the server does not take ignore_eos and min_tokens: answers may end early\n");
-  if (!target.asks_usage) fmt::print("the server does not take stream_options: tokens are counted by chunks\n");
+  tell_target(target);
   const SteadyClock clock;
   std::vector<Outcome> outcomes;
   {
@@ -239,6 +252,60 @@ Status run_url(const Options& options, const std::vector<LoadItem>& items) {
         (*load)->run(items, concurrency_of(options, items), [&](const Outcome* outcome) { progress.update(outcome); });
   }
   return tell(options, &*record, "", items, outcomes);
+}
+
+// Rounds of all users, each behind prompts as long that are new to the server.
+Status run_agents(Options options) {
+  if (options.url.empty())
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--workload agents: expected --url, as the engine alone has no chat "
+                      "format");
+  options.is_chat = true;
+  Result<Lengths> input = parse_lengths("--prompt-tokens", options.prompt_tokens);
+  if (!input) return input.error();
+  Result<Lengths> output = parse_lengths("--output-tokens", options.output_tokens);
+  if (!output) return output.error();
+  AgentTalks talks(options.agents, *input, *output, options.seed);
+  Draws draws(options.seed);
+  Result<std::unique_ptr<HttpLoad>> load = open_url(options, make_work(1, *input, *output, &draws));
+  if (!load) return load.error();
+  const HttpTarget& target = (*load)->target();
+  const AgentShape& shape = options.agents;
+  boost::json::object work{{"users", shape.users},
+                           {"turns", shape.turns},
+                           {"system_tokens", shape.system_tokens},
+                           {"input_tokens", options.prompt_tokens},
+                           {"output_tokens", options.output_tokens},
+                           {"seed", options.seed}};
+  options.sampling.write(&work);
+  Result<Record> record = Record::create("serve", {{"agents", std::move(work)}},
+                                         {{"url", options.url}, {"model", target.model}}, options.json_path);
+  if (!record) return record.error();
+  fmt::print("{}, model {}: {} users who share a system prompt of {} tokens, {} turns\n", options.url,
+             printable(target.model), shape.users, shape.system_tokens, shape.turns);
+  tell_target(target);
+  const SteadyClock clock;
+  LoadProgress progress("serve", size_t{2} * shape.users * shape.turns, &clock);
+  const auto on_outcome = [&](const Outcome* outcome) { progress.update(outcome); };
+  std::vector<AgentTurn> turns;
+  size_t num_answered = 0;
+  for (uint32_t turn = 1; turn <= shape.turns; ++turn) {
+    const std::vector<LoadItem> items = talks.next();
+    const std::vector<Outcome> cold = (*load)->run(talks.others(), shape.users, on_outcome);
+    const std::vector<Outcome> outcomes = (*load)->run(items, shape.users, on_outcome);
+    talks.take(outcomes);
+    turns.push_back(agent_turn(turn, outcomes, cold));
+    num_answered += turns.back().num_answered;
+    const Summary summary = summarize(outcomes, options.slo);
+    RecordRow row = load_row(fmt::format("turn {}", turn), "", summary, outcomes, options.slo);
+    row.details["agents"] = agent_turn_json(turns.back());
+    record->add(std::move(row));
+    for (const auto& [name, count] : summary.failures) fmt::print("turn {}: {} of {}\n", turn, count, name);
+  }
+  fmt::print("{}", agents_text(turns));
+  if (Status status = record->finish(); !status) return status;
+  if (num_answered == 0) return make_error(ErrorCode::kIo, "no request was answered");
+  return {};
 }
 
 Status run_engine(const Options& options, const std::vector<LoadItem>& items) {
@@ -300,7 +367,10 @@ Status run_engine(const Options& options, const std::vector<LoadItem>& items) {
   return tell(options, &*record, under->device_id, items, *outcomes);
 }
 
+constexpr const char* kAgents = "agents";
+
 Status run(const Options& options) {
+  if (options.workload == kAgents) return run_agents(options);
   if (options.url.empty() && options.model.empty() && options.save_workload.empty())
     return make_error(ErrorCode::kInvalidArgument, "expected --url, -m or --save-workload, found none");
   Result<std::vector<LoadItem>> items = make_load(options);
@@ -357,8 +427,26 @@ void add_work_options(CLI::App* command, Options* options) {
   CLI::Option* workload =
       command
           ->add_option("--workload", options->workload,
-                       "JSON lines: arrival_s, prompt, prompt_tokens, output_tokens, schema, tools, tool_choice")
+                       "JSON lines: arrival_s, prompt, prompt_tokens, output_tokens, schema, tools, tool_choice; or "
+                       "the word agents: users who share a system prompt with tools and talk in turns")
           ->group(group);
+  command->add_option("--users", options->agents.users, "Of --workload agents")
+      ->check(CLI::Range(1u, 4096u))
+      ->needs(workload)
+      ->capture_default_str()
+      ->group(group);
+  command
+      ->add_option("--turns", options->agents.turns,
+                   "Of each user: -p new tokens, which -n tokens answer, behind all that was said before")
+      ->check(CLI::Range(1u, 1000u))
+      ->needs(workload)
+      ->capture_default_str()
+      ->group(group);
+  command->add_option("--system-tokens", options->agents.system_tokens, "Of the system prompt that all users share")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->needs(workload)
+      ->capture_default_str()
+      ->group(group);
   command
       ->add_option("--save-workload", options->save_workload,
                    "Write the requests to this file, for --workload; without --url and -m that is all")

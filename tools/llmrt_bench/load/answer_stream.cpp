@@ -129,6 +129,9 @@ void AnswerStream::take_event(TimeNs now_ns) {
   if (const json::value* usage = event.if_contains("usage"); usage && usage->is_object()) {
     outcome_->output_tokens = count_of(usage->get_object(), "completion_tokens");
     if (const uint32_t tokens = count_of(usage->get_object(), "prompt_tokens")) outcome_->prompt_tokens = tokens;
+    const json::value* details = field_of(&usage->get_object(), "prompt_tokens_details");
+    if (const json::object* told = details ? details->if_object() : nullptr; told && told->contains("cached_tokens"))
+      outcome_->cached_tokens = count_of(*told, "cached_tokens");
     outcome_->is_counted_by_server = outcome_->output_tokens > 0;
   }
   const json::value* choices = event.if_contains("choices");
@@ -146,7 +149,7 @@ void AnswerStream::take_event(TimeNs now_ns) {
   const json::value* reason = choice->if_contains("finish_reason");
   has_finish_reason_ |= reason && !reason->is_null();
   if (reason && reason->is_string()) outcome_->finish_reason = printable(begin_of(reason->get_string()));
-  if (outcome_->is_structured) keep_text(*choice);
+  if (outcome_->is_structured || outcome_->keeps_answer) keep_text(*choice);
 }
 
 // Calls come in pieces that say which call they are of.

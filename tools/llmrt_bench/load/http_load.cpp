@@ -87,7 +87,9 @@ HttpRequest make_get(const HttpTarget& target, const std::string& path) {
 HttpRequest make_post(const HttpTarget& target, const LoadItem& item) {
   json::object body{{"model", target.model}, {"max_tokens", item.output_tokens}, {"stream", true}};
   for (const auto& field : target.sampling) body.insert(field);
-  if (target.is_chat)
+  if (!item.messages.empty())
+    body["messages"] = item.messages;
+  else if (target.is_chat)
     body["messages"] = json::array{{{"role", "user"}, {"content", item.prompt}}};
   else
     body["prompt"] = item.prompt;
@@ -333,6 +335,7 @@ std::vector<Outcome> HttpLoad::run(const std::vector<LoadItem>& items, uint32_t 
     outcomes[i].asked_tokens = items[i].output_tokens;
     outcomes[i].prompt_tokens = items[i].prompt_tokens;
     outcomes[i].is_structured = items[i].is_structured();
+    outcomes[i].keeps_answer = items[i].keeps_answer;
     co_await impl_->ask(&requests[i], &outcomes[i]);
     on_outcome(&outcomes[i]);
     if (++num_over == items.size()) tick.cancel();

@@ -45,13 +45,14 @@ struct AnswerText {
 };
 
 struct Outcome {
-  TimeNs due_ns = 0;             // when it was to be sent; all times count from here
-  TimeNs sent_ns = 0;            // later only when this program was late
-  TimeNs end_ns = 0;             // the answer is over, or has failed
-  std::vector<TimeNs> times_ns;  // of chunks with text; in process: of tokens
-  uint32_t asked_tokens = 0;     // of output
-  uint32_t output_tokens = 0;    // as the server says, else as many as chunks
-  uint32_t prompt_tokens = 0;    // as the server says, else as the workload means; 0 = not known
+  TimeNs due_ns = 0;                      // when it was to be sent; all times count from here
+  TimeNs sent_ns = 0;                     // later only when this program was late
+  TimeNs end_ns = 0;                      // the answer is over, or has failed
+  std::vector<TimeNs> times_ns;           // of chunks with text; in process: of tokens
+  uint32_t asked_tokens = 0;              // of output
+  uint32_t output_tokens = 0;             // as the server says, else as many as chunks
+  uint32_t prompt_tokens = 0;             // as the server says, else as the workload means; 0 = not known
+  std::optional<uint32_t> cached_tokens;  // of the prompt, as the server says
   bool is_counted_by_server = false;
   bool is_sent_again = false;  // the kept connection it went to had been closed
   std::optional<Failure> failure;
@@ -59,6 +60,7 @@ struct Outcome {
   unsigned http_status = 0;    // of kStatus
   std::string finish_reason;   // as the server says; "" before the end, or where it says none
   bool is_structured = false;  // asked for a schema or tools: it ends by itself, and `answer` is kept
+  bool keeps_answer = false;   // likewise, of an answer that does not
   AnswerText answer;
 
   std::optional<double> ttft_ms() const;  // none before the first token

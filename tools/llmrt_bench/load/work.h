@@ -34,6 +34,9 @@ struct LoadItem {
   boost::json::value schema = {};       // null: none
   boost::json::array tools = {};        // empty: none
   boost::json::value tool_choice = {};  // null: not said
+  // Of talks (agents.h), in no file: instead of prompt, and whether what is answered is wanted.
+  boost::json::array messages = {};
+  bool keeps_answer = false;
 
   bool is_structured() const { return !schema.is_null() || !tools.empty(); }
 };
