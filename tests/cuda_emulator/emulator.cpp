@@ -10,6 +10,7 @@
 
 #include <ucontext.h>
 
+#include "backends/cuda/tf32.cuh"
 #include "backends/cuda/warpgroup.cuh"
 #include "cuda_runtime.h"
 
@@ -336,6 +337,29 @@ void multiply(void** lanes, unsigned) {
       const float *x = a[g + i / 2 * 8], *y = b[2 * t + i % 2];
       float sum = 0;
       for (unsigned k = 0; k < 16; ++k) sum += x[k] * y[k];
+      mine.c[i] += sum;
+    }
+  }
+}
+
+void multiply_tf32(void** lanes, unsigned) {
+  float a[16][8], b[8][8];
+  const auto number = [](uint32_t bits) {
+    if (bits & 0x1fff) fail("a number with more bits than tf32 has");
+    return std::bit_cast<float>(bits);
+  };
+  for (unsigned lane = 0; lane < kWarp; ++lane) {
+    const Product& mine = *static_cast<const Product*>(lanes[lane]);
+    const unsigned g = lane / 4, t = lane % 4;
+    for (unsigned i = 0; i < 4; ++i) a[g + i % 2 * 8][t + i / 2 * 4] = number(mine.a[i]);
+    for (unsigned i = 0; i < 2; ++i) b[g][t + i * 4] = number(mine.b[i]);
+  }
+  for (unsigned lane = 0; lane < kWarp; ++lane) {
+    const Product& mine = *static_cast<const Product*>(lanes[lane]);
+    const unsigned g = lane / 4, t = lane % 4;
+    for (unsigned i = 0; i < 4; ++i) {
+      float sum = 0;
+      for (unsigned k = 0; k < 8; ++k) sum += a[g + i / 2 * 8][k] * b[2 * t + i % 2][k];
       mine.c[i] += sum;
     }
   }

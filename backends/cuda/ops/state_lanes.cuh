@@ -26,6 +26,7 @@ struct WalkArgs {
   float* out;
   StateRing ring;
   bool has_ring;
+  uint32_t row_tokens_max;  // of ring_walk: longer rows are another kernel's
 
   __device__ uint32_t key_head(uint32_t head) const { return has_key_modulo ? head % key_heads : head / heads_shared; }
   // Whether that head is the first of those that have its key head.

@@ -3,6 +3,7 @@
 #include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/state_entries.cuh"
+#include "backends/cuda/ops/state_products.cuh"
 #include "backends/cuda/ops/state_ring.cuh"
 #include "backends/cuda/ops/state_walk.cuh"
 
@@ -10,6 +11,8 @@ namespace llmrt::cuda {
 namespace {
 
 constexpr uint32_t kRowsAtOnce = 64;  // rows that have blocks of their own where a list has prompts
+// The same beside products: most such lists have few rows, and blocks without one take time too.
+constexpr uint32_t kShortRowsAtOnce = 16, kProductRowsAtOnce = 8;
 
 template <int kGroup, int kChunks>
 inline constexpr int kWalkBlocks = kChunks == 4  ? 2
@@ -54,10 +57,23 @@ template <bool kDelta, int kChunks>
 __global__ void __launch_bounds__(kWalkThreads, kWalkBlocks<1, kChunks>) ring_walk_kernel(const WalkArgs args) {
   RingWalk<kDelta, kChunks> walk(args, reinterpret_cast<RingTile<kChunks>*>(dynamic_shared()));
   each_row(args.states, [&](const RowRecord& row, const float* source, bool is_first) {
-    walk.load(row, source);
+    const bool is_own = row.num_tokens <= args.row_tokens_max;
+    if (is_own) walk.load(row, source);
     if (is_first) grid_dependency_wait();
-    walk.walk(row, source);
+    if (is_own) walk.walk(row, source);
     __syncthreads();
+  });
+}
+
+// Rows of more than kRingRowTokens tokens.
+template <bool kDelta, int kChunks>
+__global__ void __launch_bounds__(kWalkThreads, 1) product_walk_kernel(const WalkArgs args) {
+  ProductWalk<kDelta, kChunks> walk(args, reinterpret_cast<ProductTile<kChunks>*>(dynamic_shared()));
+  each_row(args.states, [&](const RowRecord& row, const float* source, bool is_first) {
+    const bool is_own = row.num_tokens > kRingRowTokens;
+    if (is_own) walk.load(row.start < kRingTokens ? nullptr : source);
+    if (is_first) grid_dependency_wait();
+    if (is_own) walk.walk(row, source);
   });
 }
 
@@ -86,6 +102,10 @@ uint32_t shared_bytes(const WalkShape& shape) {
   return static_cast<uint32_t>(bytes);
 }
 
+uint32_t product_bytes(const WalkShape& shape) {
+  return static_cast<uint32_t>(2 * (shape.chunks == 1 ? sizeof(ProductTile<1>) : sizeof(ProductTile<2>)));
+}
+
 // What both ops have by their own names.
 struct WalkHeads {
   uint32_t num_heads, key_heads, key_dim, value_dim;
@@ -105,34 +125,68 @@ WalkArgs walk_args(const Op& op, const WalkHeads& heads, bool has_fours, const O
   args.has_fours = has_fours;
   args.ring = ring_of(op);
   args.has_ring = op.state.ring_tokens > 0;
+  args.row_tokens_max = 0xffffffffu;
   args.out = at.tensor<float>(op.out);
   return args;
 }
 
+using MakeArgs = std::function<WalkArgs(const OpContext&)>;
+
+// Lists with prompts, where shared memory is plenty: short rows, then long ones.
+void add_products(const char* name, const WalkShape& shape, const WalkHeads& heads, uint32_t num_tokens,
+                  const MakeArgs& make, Launches* out) {
+  WalkShape short_rows = shape;
+  short_rows.has_groups = false;
+  KernelChoice choice{.kernel = name, .variant = "ring of short rows"};
+  choice.grid = {heads.num_heads * ceil_div(heads.value_dim, kBlockValues), std::min(num_tokens, kShortRowsAtOnce)};
+  choice.threads = kWalkThreads;
+  choice.shared_bytes = shared_bytes(short_rows);
+  add_launch(out, choice, [short_rows, make](const KernelChoice& c, const OpContext& at) {
+    WalkArgs args = make(at);
+    args.row_tokens_max = kRingRowTokens;
+    return with_walk(short_rows, [&]<bool kDelta, int, int kChunks>() {
+      return launch(at, c, ring_walk_kernel<kDelta, kChunks>, args);
+    });
+  });
+  choice.variant = "products";
+  choice.grid = {heads.num_heads * ceil_div(heads.value_dim, kProductValues), std::min(num_tokens, kProductRowsAtOnce)};
+  choice.shared_bytes = product_bytes(shape);
+  add_launch(out, choice, [shape, make](const KernelChoice& c, const OpContext& at) {
+    if (shape.is_delta)
+      return shape.chunks == 1 ? launch(at, c, product_walk_kernel<true, 1>, make(at))
+                               : launch(at, c, product_walk_kernel<true, 2>, make(at));
+    return shape.chunks == 1 ? launch(at, c, product_walk_kernel<false, 1>, make(at))
+                             : launch(at, c, product_walk_kernel<false, 2>, make(at));
+  });
+}
+
 // make(at): the kernel's arguments.
 Status add_walk(const char* name, bool is_delta, const WalkHeads& heads, const OpList& list,
-                const CompileInputs& inputs, const StatePart& state, std::function<WalkArgs(const OpContext&)> make,
-                Launches* out) {
+                const CompileInputs& inputs, const StatePart& state, const MakeArgs& make, Launches* out) {
   if (Status status = check_state(name, state, inputs, true); !status) return status;
   const int chunks = heads.key_dim <= 64 ? 1 : heads.key_dim <= 128 ? 2 : 4;
   WalkShape shape{is_delta, state.ring_tokens > 0, !list.decode_only && !list.batch_invariant, chunks};
   if (shape.has_groups && shared_bytes(shape) > inputs.device.shared_bytes_max) shape.has_groups = false;
   const uint32_t rows_at_once = list.decode_only ? list.num_tokens : std::min(list.num_tokens, kRowsAtOnce);
-  KernelChoice choice{.kernel = name, .variant = shape.has_groups ? "groups of 4" : shape.has_ring ? "ring" : ""};
-  choice.grid = {heads.num_heads * ceil_div(heads.value_dim, kBlockValues), rows_at_once};
-  choice.threads = kWalkThreads;
-  choice.shared_bytes = shared_bytes(shape);
-  add_launch(out, choice, [shape, make](const KernelChoice& c, const OpContext& at) {
-    return with_walk(shape, [&]<bool kDelta, int kGroup, int kChunks>() {
-      if (kGroup == 1 && shape.has_ring) return launch(at, c, ring_walk_kernel<kDelta, kChunks>, make(at));
-      return launch(at, c, state_walk_kernel<kDelta, kGroup, kChunks>, make(at));
+  if (shape.has_ring && shape.has_groups && chunks <= 2 && product_bytes(shape) <= inputs.device.shared_bytes_max) {
+    add_products(name, shape, heads, list.num_tokens, make, out);
+  } else {
+    KernelChoice choice{.kernel = name, .variant = shape.has_groups ? "groups of 4" : shape.has_ring ? "ring" : ""};
+    choice.grid = {heads.num_heads * ceil_div(heads.value_dim, kBlockValues), rows_at_once};
+    choice.threads = kWalkThreads;
+    choice.shared_bytes = shared_bytes(shape);
+    add_launch(out, choice, [shape, make](const KernelChoice& c, const OpContext& at) {
+      return with_walk(shape, [&]<bool kDelta, int kGroup, int kChunks>() {
+        if (kGroup == 1 && shape.has_ring) return launch(at, c, ring_walk_kernel<kDelta, kChunks>, make(at));
+        return launch(at, c, state_walk_kernel<kDelta, kGroup, kChunks>, make(at));
+      });
     });
-  });
+  }
   if (!shape.has_ring || (list.decode_only && !list.batch_invariant)) return {};
   KernelChoice entries{.kernel = "state_entries"};
   entries.grid = {kRingTokens - 1, std::min(rows_at_once, kRowsAtOnce)};
   entries.threads = 256;
-  add_launch(out, entries, [is_delta, make = std::move(make)](const KernelChoice& c, const OpContext& at) {
+  add_launch(out, entries, [is_delta, make](const KernelChoice& c, const OpContext& at) {
     return launch(at, c, is_delta ? state_entries_kernel<true> : state_entries_kernel<false>, make(at));
   });
   return {};
