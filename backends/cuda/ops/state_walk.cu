@@ -168,7 +168,8 @@ Status add_walk(const char* name, bool is_delta, const WalkHeads& heads, const O
   WalkShape shape{is_delta, state.ring_tokens > 0, !list.decode_only && !list.batch_invariant, chunks};
   if (shape.has_groups && shared_bytes(shape) > inputs.device.shared_bytes_max) shape.has_groups = false;
   const uint32_t rows_at_once = list.decode_only ? list.num_tokens : std::min(list.num_tokens, kRowsAtOnce);
-  if (shape.has_ring && shape.has_groups && chunks <= 2 && product_bytes(shape) <= inputs.device.shared_bytes_max) {
+  if (inputs.device.has_state_products && shape.has_ring && shape.has_groups && chunks <= 2 &&
+      product_bytes(shape) <= inputs.device.shared_bytes_max) {
     add_products(name, shape, heads, list.num_tokens, make, out);
   } else {
     KernelChoice choice{.kernel = name, .variant = shape.has_groups ? "groups of 4" : shape.has_ring ? "ring" : ""};
