@@ -217,6 +217,47 @@ void add_recurrent(World& w) {
   w.forward_inputs.state_places = {{1, 2, 20}};
 }
 
+// A second group, of rows of latents, and a layer over them.
+void add_latent(World& w) {
+  add_group(w);
+  w.groups[1] = {.num_layers = 2,
+                 .num_kv_heads = 1,
+                 .head_dim = 48,
+                 .block_tokens = 32,
+                 .num_blocks = 4,
+                 .num_host_blocks = 2,
+                 .keys_only = true};
+  w.op<PagedAttention>().kv_group = 0;
+  auto rng = test_rng("validating latent");
+  const WeightId norm = w.suite.add_f32(std::vector<float>(32, 1.0f)), freqs = w.suite.add_f32(rope_frequencies(16));
+  const WeightId keys = w.suite.add_weight(Encoding::kF16, 2 * 32, 8, rng);
+  const WeightGroupId group = w.suite.add_group({keys}, false, rng);
+  const auto add = [&w](const char* name, uint32_t columns) { return w.add(w.forward, name, Rows::kTokens, columns); };
+  const TensorId q = add("latent_q", 2 * 24), kv = add("latent_kv", 48), query = add("latent_query", 2 * 48);
+  for (const TensorId id : {q, kv}) w.forward.tensors[static_cast<size_t>(id)].storage = Storage::kPinned;
+  const TensorId out = add("latent_out", 2 * 32);
+  const std::vector<Op> ops = {LatentRows{q,
+                                          kv,
+                                          w.positions,
+                                          w.kv_slots,
+                                          norm,
+                                          freqs,
+                                          1,
+                                          1,
+                                          2,
+                                          8,
+                                          32,
+                                          16,
+                                          RopePairing::kInterleaved,
+                                          1,
+                                          1e-5f,
+                                          {},
+                                          query},
+                               HeadMatmul{q, group, 2, query, false},
+                               LatentAttention{query, out, 1, 1, 2, 32, 16, 0.2f}};
+  w.forward.ops.insert(w.forward.ops.end(), ops.begin(), ops.end());
+}
+
 // The prompt item of 3 tokens `times` over, with partial results from 2 on, which nothing merges.
 void split_prompt(World& w, uint32_t times) {
   w.state.partials_max = 2 + times * 3;
@@ -308,6 +349,39 @@ TEST_CASE("validating refuses wrong ops of recurrent layers", "[validating][recu
     World world;
     add_recurrent(world);
     lie.tell(world);
+    CHECK_THAT(world.submit(), Catch::Matchers::ContainsSubstring(lie.names));
+  }
+}
+
+TEST_CASE("validating passes ops of latent attention and refuses wrong ones", "[validating][latent]") {
+  World right;
+  add_latent(right);
+  CHECK(right.submit() == "");
+  const Lie lies[] = {
+      {"latent_rows: rank: expected a multiple of 16, found 24", [](World& w) { w.op<LatentRows>().rank = 24; }},
+      {"latent_rows: rank + rope_dim: expected 48, found 64", [](World& w) { w.op<LatentRows>().rope_dim = 32; }},
+      {"latent_rows: q: expected [T, 48] f32", [](World& w) { w.op<LatentRows>().q = w.x; }},
+      {"latent_rows: norm: expected [1, 32] f32", [](World& w) { w.op<LatentRows>().norm = w.op<LatentRows>().freqs; }},
+      {"latent_rows: kv_group: expected one of keys only, found one of keys and values",
+       [](World& w) { w.op<LatentRows>().kv_group = 0; }},
+      {"latent_rows: layer: expected below 2", [](World& w) { w.op<LatentRows>().layer = 2; }},
+      {"head_matmul: num_heads: expected a part of 64 rows, found 3",
+       [](World& w) { w.op<HeadMatmul>().num_heads = 3; }},
+      {"head_matmul: x columns: expected 8 heads of at least 8", [](World& w) { w.op<HeadMatmul>().num_heads = 8; }},
+      {"head_matmul: out columns: expected 2 heads of at least 32", [](World& w) { w.op<HeadMatmul>().out = w.x; }},
+      {"head_matmul: fills_out: expected false, found true", [](World& w) { w.op<HeadMatmul>().fills_out = true; }},
+      {"head_matmul: group: expected no bias, found one", [](World& w) { w.op<HeadMatmul>().group = 0; }},
+      {"latent_attention: query: expected [T, 96] f32", [](World& w) { w.op<LatentAttention>().query = w.x; }},
+      {"latent_attention: query: expected [T, 144] f32", [](World& w) { w.op<LatentAttention>().num_heads = 3; }},
+      {"latent_attention: kv_group: expected below 2", [](World& w) { w.op<LatentAttention>().kv_group = 2; }},
+      {"paged_attention: kv_group: expected one of keys and values, found one of keys only",
+       [](World& w) { w.op<PagedAttention>().kv_group = 1; }},
+  };
+  for (const Lie& lie : lies) {
+    World world;
+    add_latent(world);
+    lie.tell(world);
+    INFO(lie.names);
     CHECK_THAT(world.submit(), Catch::Matchers::ContainsSubstring(lie.names));
   }
 }
