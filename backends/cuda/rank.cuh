@@ -43,10 +43,7 @@ __device__ inline uint32_t bin_of(float logit) {
 template <class T>
 __device__ T block_prefix_sum(T value, T* scratch) {
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  for (uint32_t offset = 1; offset < kWarp; offset *= 2) {
-    const T other = __shfl_up_sync(kFullMask, value, offset);
-    if (lane >= offset) value += other;
-  }
+  value = warp_prefix_sum(value);
   if (lane == kWarp - 1) scratch[warp] = value;
   __syncthreads();
   T before = 0;

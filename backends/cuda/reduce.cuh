@@ -41,6 +41,16 @@ __device__ inline float warp_max(float value) {
   return warp_reduce(value, MaxOf());
 }
 
+// Sum over this lane and those before it.
+template <class T>
+__device__ T warp_prefix_sum(T value) {
+  for (uint32_t offset = 1; offset < kWarp; offset *= 2) {
+    const T other = __shfl_up_sync(kFullMask, value, offset);
+    if (threadIdx.x % kWarp >= offset) value += other;
+  }
+  return value;
+}
+
 // Combines the values of all threads of a block (a whole number of warps), and all threads get the result. `scratch`:
 // shared, one T a warp; it may be used again after the next barrier.
 template <class T, class Combine>

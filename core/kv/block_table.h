@@ -22,7 +22,7 @@ struct BlockTable {
   uint32_t num_cached = 0;  // of group 0: leading blocks that stand in the prefix cache
   uint32_t num_tokens = 0;  // that are computed or in flight (CacheGroups::advance)
 
-  // Of a group of states.
+  // In a group of states:
   BlockId source =
       kNoBlock;        // held: the checkpoint that its first step reads in place of its own record, until planned
   SavedState waiting;  // held: a checkpoint whose last token is not known yet, so that it has no node

@@ -18,7 +18,7 @@ class CacheGroups {
   // Gives up content that was kept (BlockPool::set_keeps_content), so that a block may be handed out anew.
   class Keeper {
    public:
-    // Of this block; of a group of states of one that the keeper chooses.
+    // Loses this block; in a group of states one that the keeper chooses.
     virtual void lose(uint32_t group, BlockId block) = 0;
 
    protected:

@@ -39,7 +39,7 @@ class Checkpoints {
 
   bool is_answer(BlockId record) const { return worths_[record].is_answer; }
   bool is_used(BlockId record) const { return worths_[record].num_uses > 1; }
-  // Of the cached records, of which there is one, the one that is worth least; of equal ones that unheld for longest.
+  // The cached record that is worth least, there is one; among equal ones that unheld for longest.
   BlockId least(const BlockPool& pool) const;
 
   const CheckpointCounts& counts() const { return counts_; }

@@ -85,7 +85,7 @@ class KvSpace {
   void save_states(std::span<BlockTable> tables, uint32_t position, bool is_answer, std::vector<RecordPlace>* places) {
     sharing_.save_states(tables, position, is_answer, places);
   }
-  // Of a group of states.
+  // The group is one of states.
   CheckpointCounts checkpoint_counts(uint32_t group) const { return sharing_.checkpoint_counts(group); }
   // Stands for the identity and the tokens of a text's first block, and so for all blocks of the cache and of the host
   // tier that begin with it. 0: nothing of the tables is cached.

@@ -82,7 +82,7 @@ void PrefixSharing::take_over(uint32_t group, BlockTable& table, const PrefixMat
   }
 }
 
-// Of a block that is held for us.
+// The block is held for us.
 void PrefixSharing::take_copy(uint32_t group, BlockTable& table, const GroupMatch::Part& part) {
   const BlockId target = groups_.allocate(group);
   table.blocks.push_back(target);

@@ -239,11 +239,7 @@ struct RowsShares {
       uint32_t all = 0;
       for (uint32_t first = 0; first < a.num_experts; first += kWarp) {
         const uint32_t e = first + lane, mine = e < a.num_experts ? cost(before[e], rows_max) : 0;
-        uint32_t sum = mine;
-        for (uint32_t delta = 1; delta < kWarp; delta *= 2) {
-          const uint32_t other = __shfl_up_sync(kFullMask, sum, delta);
-          if (lane >= delta) sum += other;
-        }
+        const uint32_t sum = warp_prefix_sum(mine);
         if (e < a.num_experts) before[e] = all + sum - mine;
         all += __shfl_sync(kFullMask, sum, kWarp - 1);
       }

@@ -157,9 +157,9 @@ struct SlotRow {
 
 // Scales that differ by unit.
 template <Encoding E>
-inline constexpr bool kHasUnitScales = E != Encoding::kF16&& E != Encoding::kFP8&& E != Encoding::kQ6_K;
+inline constexpr bool kHasUnitScales = !(E == Encoding::kF16 || E == Encoding::kFP8 || E == Encoding::kQ6_K);
 
-// Of a warp, in shared memory: scale and base of rows g and g + 8, of each unit.
+// A warp has them in shared memory: scale and base of rows g and g + 8, by unit.
 struct SlotScales {
   float4* of_unit;  // [8][kSlotUnits]
 
@@ -232,8 +232,8 @@ struct SharedX {
   __host__ __device__ static uint32_t stride_of(uint32_t columns) {
     return (columns + kStep - 1) / kStep * kStep * 2 + 64;
   }
-  // Rows [0, num_rows), `row_of(r)` each (null: zeros), by all threads of the block. Several loads of a thread are
-  // under way at a time.
+  // Rows [0, num_rows), each from row_of(r), by all threads of the block. Several loads of a thread are under way at a
+  // time.
   template <Encoding E>
   __device__ void fill(uint32_t num_rows, uint32_t columns, auto row_of) const {
     constexpr uint32_t kAtOnce = 4;
@@ -243,8 +243,7 @@ struct SharedX {
 #pragma unroll
       for (uint32_t i = 0; i < kAtOnce; ++i) {
         const uint32_t n = first + i * blockDim.x;
-        const auto* from = n < total ? row_of(n / chunks) : nullptr;
-        words[i] = from ? load_x(from, n % chunks * 8, columns) : uint4{};
+        words[i] = n < total ? load_x(row_of(n / chunks), n % chunks * 8, columns) : uint4{};
       }
 #pragma unroll
       for (uint32_t i = 0; i < kAtOnce; ++i) {

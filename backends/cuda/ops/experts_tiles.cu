@@ -118,12 +118,7 @@ __device__ inline void fill_tables(const ExpertTables& tables, const ExpertArgs&
     const uint32_t e = first + lane;
     const bool has = e < args.num_experts;
     const uint32_t begin = has ? args.offsets[e] : 0, end = has ? args.offsets[e + 1] : 0;
-    const uint32_t mine = (end - begin + tile_rows - 1) / tile_rows;
-    uint32_t sum = mine;
-    for (uint32_t delta = 1; delta < kWarp; delta *= 2) {
-      const uint32_t other = __shfl_up_sync(kFullMask, sum, delta);
-      if (lane >= delta) sum += other;
-    }
+    const uint32_t mine = (end - begin + tile_rows - 1) / tile_rows, sum = warp_prefix_sum(mine);
     if (has) {
       tables.rows[e] = begin;
       tables.tiles[e] = before + sum - mine;

@@ -331,7 +331,7 @@ __device__ void write_latent_rows(LatentSums<S>& sums, const LatentShared<S>& sh
     const uint64_t partial =
         (static_cast<uint64_t>(max(item.partial, 0)) + rows.token(r) * uint64_t{stride}) * args.num_heads +
         (rows.row_first + r) % args.num_heads;
-    // Of a sum of nothing the outputs are 0; a NaN stays one.
+    // A sum of nothing makes outputs 0; a NaN stays one.
     const float factor = is_partial ? 1.0f / kValueGain<D> : sum > 0 ? 1.0f / (sum * kValueGain<D>) : sum;
     std::byte* to = is_partial ? reinterpret_cast<std::byte*>(args.partial_values) : args.out;
     const uint64_t row = (is_partial ? partial : rows.first + r) * args.rank;

@@ -36,6 +36,21 @@ struct WalkArgs {
   __device__ uint32_t gate_column(uint32_t head) const {
     return gates_in_turn ? head + head / heads_shared * heads_shared : head;
   }
+  // A record's ring, behind its matrices.
+  template <class T>
+  __device__ T* ring_in(T* record) const {
+    return record + ring.matrix_numbers();
+  }
+  // Four numbers of q, k or v to shared memory, or zeros.
+  __device__ void copy_four(float* shared, const float* from, bool is_there) const {
+    if (!is_there) from = q.first;
+    if (has_fours) {
+      copy_async<16>(shared, from, is_there);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) copy_async<4>(shared + i, from + i, is_there);
+    }
+  }
 };
 
 inline constexpr uint32_t kWalkWarps = 4, kWalkThreads = kWalkWarps * kWarp;
@@ -163,31 +178,15 @@ class WalkLanes {
   __device__ bool has_own_value() const {
     return first_value_ + own_value() < args_.value_dim;
   }
-  // A record's ring, behind its matrices.
-  template <class T>
-  __device__ T* ring_in(T* record) const {
-    return record + uint64_t{args_.num_heads} * args_.key_dim * args_.value_dim;
-  }
-
   __device__ static float4 four(const float* shared) {
     return *reinterpret_cast<const float4*>(shared);
-  }
-  // Four numbers to shared memory, or zeros.
-  __device__ void copy_four(float* shared, const float* from, bool is_there) const {
-    if (!is_there) from = args_.q.first;
-    if (args_.has_fours) {
-      copy_async<16>(shared, from, is_there);
-    } else {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) copy_async<4>(shared + i, from + i, is_there);
-    }
   }
   // Entry i of those before `start`, keys to keys[i] and this block's values to values[i]. Each warp takes every
   // fourth.
   template <int kColumns>
   __device__ void copy_entries(const float* record, uint32_t start, float (*keys)[kKeys],
                                float (*values)[kColumns]) const {
-    const float* ring = ring_in(record);
+    const float* ring = args_.ring_in(record);
     const uint32_t base = start / kRingTokens * kRingTokens;
     for (uint32_t i = warp_; i < start % kRingTokens; i += kWalkWarps) {
       const float* key_numbers = ring + args_.ring.keys(args_.key_head(head_), base + i);

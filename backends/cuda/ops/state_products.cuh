@@ -149,19 +149,6 @@ class ProductWalk {
       if (is_there) record[place(key, value)] = *number;
     });
   }
-  template <class T>
-  __device__ T* ring_in(T* record) const {
-    return record + args_.ring.matrix_numbers();
-  }
-  __device__ void copy_four(float* shared, const float* from, bool is_there) const {
-    if (!is_there) from = args_.q.first;
-    if (args_.has_fours) {
-      copy_async<16>(shared, from, is_there);
-    } else {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) copy_async<4>(shared + i, from + i, is_there);
-    }
-  }
 
   // The ring of the record that the row begins from, into the state, as a group whose D is known. The second tile is
   // free yet.
@@ -171,7 +158,7 @@ class ProductWalk {
     if (leaves_source && base > 0) store(own);
     if (count == 0 || !source) return;
     Shared& tile = tiles_[1];
-    const float* ring = ring_in(source);
+    const float* ring = args_.ring_in(source);
     for (uint32_t i = warp_; i < kRingTokens; i += kWalkWarps) {
       const bool is_there = i < count;
       const float* keys = ring + args_.ring.keys(args_.key_head(head_), base + i);
@@ -200,13 +187,13 @@ class ProductWalk {
       for (int i = 0; i < 4; ++i) values[n][i] = tile.v[token_of(n, i)][value_of(i / 2)];
     if (leaves_source)
       each_entry(values, [&](uint32_t i, uint32_t value, float number) {
-        if (i < count) ring_in(own)[args_.ring.values(head_, base + i) + first_value_ + value] = number;
+        if (i < count) args_.ring_in(own)[args_.ring.values(head_, base + i) + first_value_ + value] = number;
       });
     add(values, 0, tile, group);
     __syncthreads();
   }
 
-  // Of sums over keys or tokens [value, token]: the token of a lane's number.
+  // The token of a lane's number in sums over keys or tokens [value, token].
   __device__ uint32_t token_of(int n, int i) const {
     return n * 8 + lane_ % 4 * 2 + i % 2;
   }
@@ -232,13 +219,13 @@ class ProductWalk {
       const uint32_t token = is_there ? row.token_first + first + i - row.start : 0, at = warp_ * kProductTokens + i;
       for (uint32_t key = lane_ * 4; key < kKeys; key += kWarp * 4) {
         const bool has_key = is_there && key < args_.key_dim;
-        copy_four(&tile.q[at][key], args_.q.of(token) + keys + key, has_key);
-        copy_four(&tile.k[at][key], args_.k.of(token) + keys + key, has_key);
+        args_.copy_four(&tile.q[at][key], args_.q.of(token) + keys + key, has_key);
+        args_.copy_four(&tile.k[at][key], args_.k.of(token) + keys + key, has_key);
       }
       const uint32_t value = lane_ * 4;
       if (value < kProductValues)
-        copy_four(&tile.v[at][value], args_.v.of(token) + head_ * args_.value_dim + first_value_ + value,
-                  is_there && first_value_ + value < args_.value_dim);
+        args_.copy_four(&tile.v[at][value], args_.v.of(token) + head_ * args_.value_dim + first_value_ + value,
+                        is_there && first_value_ + value < args_.value_dim);
     }
     copy_async_commit();
     const uint32_t position = first + lane_, token = row.token_first + position - row.start;
@@ -394,7 +381,7 @@ class ProductWalk {
       each_entry(value, [&](uint32_t token, uint32_t column, float number) {
         const uint32_t at = position + token;
         if (at >= row.start && at < end)
-          ring_in(own)[args_.ring.values(head_, at) + first_value_ + column] = by.key[token] * number;
+          args_.ring_in(own)[args_.ring.values(head_, at) + first_value_ + column] = by.key[token] * number;
       });
     add(value, first, tile, by);
   }

@@ -43,7 +43,7 @@ class RingWalk : public WalkLanes<kChunks> {
     if (!source || count == 0) return;
     copy_entries(source, row.start, tile_.keys, tile_.values);
     if (threadIdx.x < count)
-      tile_.decays[threadIdx.x] = ring_in(source)[args_.ring.decay(head_, row.start - count + threadIdx.x)];
+      tile_.decays[threadIdx.x] = args_.ring_in(source)[args_.ring.decay(head_, row.start - count + threadIdx.x)];
   }
   // Behind load().
   __device__ void walk(const RowRecord& row, const float* source) {
@@ -97,13 +97,13 @@ class RingWalk : public WalkLanes<kChunks> {
     const bool has_key = key < args_.key_dim;
     static_assert(kKeys / 2 <= static_cast<int>(kWalkThreads), "a thread copies four numbers of a key or a query");
     if (threadIdx.x < kKeys / 4)
-      copy_four(&tile_.keys[position % kRingTokens][key], args_.k.of(token) + keys + key, has_key);
+      args_.copy_four(&tile_.keys[position % kRingTokens][key], args_.k.of(token) + keys + key, has_key);
     else if (threadIdx.x < kKeys / 2)
-      copy_four(&tile_.queries[turn][key], args_.q.of(token) + keys + key, has_key);
+      args_.copy_four(&tile_.queries[turn][key], args_.q.of(token) + keys + key, has_key);
     const uint32_t value = threadIdx.x * 4;
     if (value < kBlockValues)
-      copy_four(&tile_.inputs[turn][value], args_.v.of(token) + head_ * args_.value_dim + first_value_ + value,
-                first_value_ + value < args_.value_dim);
+      args_.copy_four(&tile_.inputs[turn][value], args_.v.of(token) + head_ * args_.value_dim + first_value_ + value,
+                      first_value_ + value < args_.value_dim);
     copy_async_commit();
     gate_ = args_.gate.of(token)[args_.gate_column(head_)] + dt_bias_;
     if constexpr (kDelta) beta_ = args_.strength.of(token)[args_.gate_column(head_)];
@@ -185,23 +185,23 @@ class RingWalk : public WalkLanes<kChunks> {
   // By the lane that wrote it.
   __device__ void leave_value(uint32_t position, float* own) const {
     if (lane_ / 2 % 4 == 0 && has_own_value())
-      ring_in(own)[args_.ring.values(head_, position) + first_value_ + own_value()] =
+      args_.ring_in(own)[args_.ring.values(head_, position) + first_value_ + own_value()] =
           tile_.values[position % kRingTokens][own_value()];
   }
   // What several blocks have.
   __device__ void leave_shared(uint32_t position, float decay, float* own) const {
     if (first_value_ > 0) return;
-    if (threadIdx.x == 0) ring_in(own)[args_.ring.decay(head_, position)] = decay;
+    if (threadIdx.x == 0) args_.ring_in(own)[args_.ring.decay(head_, position)] = decay;
     const uint32_t key = threadIdx.x * 4;
     if (key < args_.key_dim && args_.has_first_key(head_))
-      *reinterpret_cast<float4*>(ring_in(own) + args_.ring.keys(args_.key_head(head_), position) + key) =
+      *reinterpret_cast<float4*>(args_.ring_in(own) + args_.ring.keys(args_.key_head(head_), position) + key) =
           four(&tile_.keys[position % kRingTokens][key]);
   }
 
   using Lanes::a_, Lanes::args_, Lanes::d_, Lanes::dt_bias_, Lanes::first_value_, Lanes::head_, Lanes::lane_,
       Lanes::warp_;
-  using Lanes::copy_entries, Lanes::copy_four, Lanes::fold, Lanes::four, Lanes::has_own_value, Lanes::left_of_entries,
-      Lanes::order_loaded, Lanes::own_value, Lanes::read_state, Lanes::ring_in, Lanes::store;
+  using Lanes::copy_entries, Lanes::fold, Lanes::four, Lanes::has_own_value, Lanes::left_of_entries,
+      Lanes::order_loaded, Lanes::own_value, Lanes::read_state, Lanes::store;
 
   Shared& tile_;
   float gate_ = 0, beta_ = 0;

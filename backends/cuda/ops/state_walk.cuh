@@ -107,12 +107,12 @@ class Walk : public WalkLanes<kChunks> {
     copy_async_commit();
     copy_async_wait<0>();
     __syncthreads();
-    const float* ring = ring_in(source);
+    const float* ring = args_.ring_in(source);
     const float decay = lane_ < count ? ring[args_.ring.decay(head_, base + lane_)] : 1.0f;
     fold(left_of_entries(decay, count), count, tile.k, tile.v);
     if (leaves_source && has_own_value() && lane_ / 2 % 4 == 0)
       for (uint32_t i = 0; i < count; ++i)
-        ring_in(own)[args_.ring.values(head_, base + i) + first_value_ + own_value()] = tile.v[i][own_value()];
+        args_.ring_in(own)[args_.ring.values(head_, base + i) + first_value_ + own_value()] = tile.v[i][own_value()];
     __syncthreads();
   }
   // Begins to copy this warp's group of the tile whose first token is at `begin`.
@@ -128,17 +128,17 @@ class Walk : public WalkLanes<kChunks> {
 #pragma unroll
       for (uint32_t key = lane_ * 4; key < Shared::kKeys; key += kWarp * 4) {
         const bool has_key = is_there && key < args_.key_dim;
-        copy_four(&tile.q[warp_ * kGroup + i][key], args_.q.of(token) + keys + key, has_key);
-        copy_four(&tile.k[warp_ * kGroup + i][key], args_.k.of(token) + keys + key, has_key);
+        args_.copy_four(&tile.q[warp_ * kGroup + i][key], args_.q.of(token) + keys + key, has_key);
+        args_.copy_four(&tile.k[warp_ * kGroup + i][key], args_.k.of(token) + keys + key, has_key);
       }
     }
     const uint32_t value_i = lane_ / 8, value = lane_ % 8 * 4;
     if (value_i < kGroup) {
       const bool is_there = first + value_i >= row.start && first + value_i < end;
       const uint32_t token = is_there ? row.token_first + first + value_i - row.start : 0;
-      copy_four(&tile.v[warp_ * kGroup + value_i][value],
-                args_.v.of(token) + head_ * args_.value_dim + first_value_ + value,
-                is_there && first_value_ + value < args_.value_dim);
+      args_.copy_four(&tile.v[warp_ * kGroup + value_i][value],
+                      args_.v.of(token) + head_ * args_.value_dim + first_value_ + value,
+                      is_there && first_value_ + value < args_.value_dim);
     }
     copy_async_commit();
     const uint32_t position = first + lane_, token = row.token_first + position - row.start;
@@ -311,7 +311,7 @@ class Walk : public WalkLanes<kChunks> {
 #pragma unroll
     for (int i = 0; i < kGroup; ++i)
       if (i == static_cast<int>(own)) value = added[i];
-    ring_in(record)[args_.ring.values(head_, at) + first_value_ + own_value()] = key_factor * value;
+    args_.ring_in(record)[args_.ring.values(head_, at) + first_value_ + own_value()] = key_factor * value;
   }
   __device__ void add(const Coefficients<kGroup>& by, const float (&added)[kGroup], const Shared& tile,
                       uint32_t first) {
@@ -322,9 +322,9 @@ class Walk : public WalkLanes<kChunks> {
 
   using Lanes::a_, Lanes::args_, Lanes::d_, Lanes::dt_bias_, Lanes::first_value_, Lanes::head_, Lanes::lane_,
       Lanes::warp_;
-  using Lanes::add_to_state, Lanes::copy_entries, Lanes::copy_four, Lanes::decay_state, Lanes::fold,
-      Lanes::has_own_value, Lanes::has_warp_columns, Lanes::left_of_entries, Lanes::order_loaded, Lanes::own_value,
-      Lanes::read_state, Lanes::ring_in, Lanes::store;
+  using Lanes::add_to_state, Lanes::copy_entries, Lanes::decay_state, Lanes::fold, Lanes::has_own_value,
+      Lanes::has_warp_columns, Lanes::left_of_entries, Lanes::order_loaded, Lanes::own_value, Lanes::read_state,
+      Lanes::store;
 
   Shared* tiles_;
   Products<kGroup>* products_;
