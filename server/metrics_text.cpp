@@ -229,8 +229,8 @@ void write_kv_groups(Writer& out, const EngineStats& stats) {
 }
 
 void write_states(Writer& out, const StateStats& states) {
-  if (states.records_total == 0) return;
-  out.gauge("state_records", states.records_total, "Records for the states of recurrent layers.");
+  out.gauge("state_records", states.records_total,
+            "Records for the states of recurrent layers; 0 without such layers.");
   out.gauge("state_records_used", states.records_used, "Records that requests hold.");
   out.gauge("state_checkpoints", states.checkpoints, "Records from which a later prompt may go on.");
   out.counter("state_checkpoints_kept_total", states.num_kept, "Checkpoints that were made.");
