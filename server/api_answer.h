@@ -1,4 +1,5 @@
-// Answers of the two completion endpoints as JSON text: the whole body, or one chunk of a stream. Pure.
+// Answers of the completion endpoints as JSON text: the whole body, or chunks of a stream. chat_answer.cpp,
+// completion_answer.cpp and infill_answer.cpp are the endpoints' own parts. Pure.
 //
 // A whole answer grows as text, choice by choice (AnswerDraft), since what it is made from takes several times the
 // memory; alternatives in the logprobs lists make some kilobytes of a token.
@@ -7,18 +8,18 @@
 #include <boost/json.hpp>
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/base/clock.h"
+#include "server/answer_writer.h"
 #include "server/choice.h"
 #include "server/text_pieces.h"
 
 namespace llmrt::server {
-
-struct AnswerHead {
-  std::string id;  // one for the whole answer: "chatcmpl-..." or "cmpl-..."
-  int64_t created = 0;
-};
 
 // What one choice of a whole answer has said so far, as JSON text without what stands around it.
 struct AnswerDraft {
@@ -43,50 +44,68 @@ boost::json::value finish_text(FinishReason reason);
 boost::json::object usage_of(const std::vector<Choice>& choices, const AnswerForm& form);
 // Which of them are shown, in order: of each prompt all, or the form.n best.
 std::vector<size_t> shown_choices(const std::vector<Choice>& choices, const AnswerForm& form);
+// JSON has no infinity; -9999 is what others write for "never".
+void append_logprob(float logprob, std::string& out);
+// ,"warnings":[...], or nothing.
+void append_warnings(const AnswerForm& form, std::string& out);
 
-// How long an answer of /infill took.
-struct InfillTimes {
-  double prompt_ms = 0, predicted_ms = 0;
-};
-
-class AnswerWriter {
+// A writer that keeps a draft of each choice of a whole answer.
+class DraftWriter : public AnswerWriter {
  public:
-  AnswerWriter(const ServedModel* model, const AnswerForm& form, AnswerHead head)
+  DraftWriter(const ServedModel& model, const AnswerForm& form, AnswerHead head)
       : model_(model), form_(form), head_(std::move(head)) {}
 
-  // A whole answer: what a delta adds to its choice; then the body.
-  void add(const ChoiceDelta& delta, AnswerDraft& draft) const;
-  TextPieces whole(const std::vector<Choice>& choices, std::vector<AnswerDraft> drafts) const;
+  void add(size_t choice, const ChoiceDelta& delta) override;
+  size_t held_bytes() const override;
+  void fail(const ApiError& error, std::string& out) override;  // in OpenAI's form
 
-  // Chunks of a stream, of choice `index`, as events ("data: ...\n\n") behind `out`. first_chunk: the role of a chat's
-  // choice, before its text. is_last: nothing follows but the end of the stream, so it says what there is to say of
-  // all.
-  void first_chunk(size_t index, const std::vector<Choice>& choices, std::string& out) const;
-  void chunk(size_t index, const ChoiceDelta& delta, bool first, const std::vector<Choice>& choices, std::string& out,
-             bool is_last = false) const;
-  void usage_chunk(const std::vector<Choice>& choices, std::string& out) const;
-  void set_times(const InfillTimes& times) { times_ = times; }
+ protected:
+  // One token of the logprobs lists.
+  virtual void add_record(const TokenRecord& record, AnswerDraft& draft) const {
+    static_cast<void>(record);
+    static_cast<void>(draft);
+  }
+  AnswerDraft& draft(size_t choice);
+
+  const ServedModel& model_;
+  const AnswerForm form_;
+  const AnswerHead head_;
 
  private:
-  std::string frame(const char* object) const;  // {"id": ..., without the closing brace
-  boost::json::value finish_of(FinishReason finish, bool ends_in_calls) const;
-  void part_chunk(size_t index, const AnswerPart& part, const std::vector<Choice>& choices, std::string& out) const;
-  void append_message(AnswerDraft&& draft, TextPieces& body) const;
-  void end_chunk(const std::vector<Choice>& choices, std::string& out) const;
-  TextPieces infill_whole(const Choice& choice, AnswerDraft draft) const;
-  void infill_chunk(const Choice& choice, const ChoiceDelta& delta, std::string& out) const;
-  boost::json::object infill_end(const Choice& choice, FinishReason finish) const;
-  void append_warnings(std::string& out) const;
-  void chat_record(int32_t token, std::string_view bytes, bool has_logprob, float logprob, std::string& out) const;
-  void chat_entry(const TokenRecord& record, std::string& out) const;
-  void completion_top(const TokenRecord& record, std::string& out) const;
-  void append_logprobs(const std::vector<TokenRecord>& records, std::string& out) const;
-  std::string_view bytes_of(int32_t token) const;  // special tokens are spelled out
-
-  const ServedModel* model_;
-  AnswerForm form_;
-  AnswerHead head_;
-  InfillTimes times_;
+  std::vector<AnswerDraft> drafts_;
 };
+
+// What OpenAI's two completion endpoints have in common.
+class OpenAiWriter : public DraftWriter {
+ public:
+  using DraftWriter::DraftWriter;
+
+  TextPieces whole(const std::vector<Choice>& choices) override;
+  void end(const std::vector<Choice>& choices, std::string& out) override;
+
+ protected:
+  virtual const char* object(bool is_chunk) const = 0;
+  // Members of a choice up to "logprobs":.
+  virtual void append_said(AnswerDraft& draft, TextPieces& body) const = 0;
+  virtual void append_logprob_lists(AnswerDraft& draft, TextPieces& body) const = 0;
+  // The prompt's ids stand in every choice, or once.
+  virtual bool tells_prompt_by_choice() const = 0;
+
+  std::string frame(bool is_chunk) const;  // {"id": ..., without the closing brace
+  boost::json::value finish_of(FinishReason finish, bool ends_in_calls) const;
+  void end_chunk(const std::vector<Choice>& choices, std::string& out) const;
+  std::string_view bytes_of(int32_t token) const;  // special tokens are spelled out
+  // Whether choice `choice` is new to the stream; asked once.
+  bool begins(size_t choice);
+
+ private:
+  std::vector<bool> begun_;
+};
+
+std::unique_ptr<AnswerWriter> make_chat_writer(const ServedModel& model, const AnswerForm& form, AnswerHead head);
+std::unique_ptr<AnswerWriter> make_completion_writer(const ServedModel& model, const AnswerForm& form, AnswerHead head);
+// `clock` tells how long the answer takes, from now on; it outlives the writer.
+std::unique_ptr<AnswerWriter> make_infill_writer(const ServedModel& model, const AnswerForm& form, AnswerHead head,
+                                                 const Clock& clock);
 
 }  // namespace llmrt::server

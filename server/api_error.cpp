@@ -80,9 +80,53 @@ const char* error_type(int status) {
   }
 }
 
-boost::json::object error_body(const ApiError& error) {
+namespace {
+
+const char* messages_error_type(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+    case 405:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 504:
+      return "timeout_error";
+    case kOverloadedStatus:
+      return "overloaded_error";
+    default:
+      return status >= 500 ? "api_error" : "invalid_request_error";
+  }
+}
+
+}  // namespace
+
+int error_status(const ApiError& error, ErrorForm form) {
+  return form == ErrorForm::kMessages && error.status == 503 ? kOverloadedStatus : error.status;
+}
+
+std::string error_text(const ApiError& error) {
+  return error.detail.empty() ? error.message : fmt::format("{}: '{}'", error.message, error.detail);
+}
+
+boost::json::object error_body(const ApiError& error, const ErrorShape& shape) {
   boost::json::object inner;
-  inner["message"] = error.detail.empty() ? error.message : fmt::format("{}: '{}'", error.message, error.detail);
+  switch (shape.form) {
+    case ErrorForm::kOllama:
+      return {{"error", error_text(error)}};
+    case ErrorForm::kMessages:
+      inner["type"] = messages_error_type(error_status(error, shape.form));
+      inner["message"] = error_text(error);
+      return {{"type", "error"}, {"error", std::move(inner)}, {"request_id", shape.request_id}};
+    case ErrorForm::kOpenAi:
+      break;
+  }
+  inner["message"] = error_text(error);
   inner["type"] = error_type(error.status);
   inner["param"] = error.param.empty() ? boost::json::value(nullptr) : boost::json::value(error.param);
   inner["code"] = error.code;

@@ -1,10 +1,12 @@
-// What a client gets when something is wrong: one JSON body everywhere, {"error": {message, type, param, code}}, with
-// the status and headers that the official clients act upon. Texts are ours, never a library's. Pure values.
+// What a client gets when something is wrong: one error, whatever the dialect; each dialect has its own JSON body for
+// it, and the status and headers that its clients act upon. Texts are ours, never a library's. Pure values.
 #pragma once
 
 #include <boost/json.hpp>
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -29,9 +31,26 @@ ApiError http_error(int status, std::string code, std::string message);
 // An Error of the core, with the status that fits it.
 ApiError to_api_error(const Error& error);
 
-// "invalid_request_error", "server_error", ... by status.
+// How a dialect spells an error.
+enum class ErrorForm : uint8_t {
+  kOpenAi,    // {"error": {message, type, param, code}}
+  kMessages,  // {"type": "error", "error": {type, message}, request_id}, as Anthropic's clients read it
+  kOllama     // {"error": "..."}
+};
+struct ErrorShape {
+  ErrorForm form = ErrorForm::kOpenAi;
+  std::string_view request_id = {};  // with kMessages
+};
+
+// What Anthropic's API has instead of 503.
+inline constexpr int kOverloadedStatus = 529;
+// The status that clients of that dialect act upon.
+int error_status(const ApiError& error, ErrorForm form);
+// "invalid_request_error", "server_error", ... by status, of OpenAI.
 const char* error_type(int status);
-boost::json::object error_body(const ApiError& error);
+// The message as the client reads it, with its detail.
+std::string error_text(const ApiError& error);
+boost::json::object error_body(const ApiError& error, const ErrorShape& shape = {});
 
 // A value or what to tell the client.
 template <typename T>

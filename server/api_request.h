@@ -26,8 +26,15 @@ inline constexpr int kTopLogprobsMax = 20;
 inline constexpr size_t kInfillChunksMax = 1024;
 inline constexpr size_t kInfillFileNameMax = 1024;  // bytes; more are cut
 
+// What the writer of one dialect needs of the request beside the rest; each dialect has its own.
+struct DialectForm {
+  DialectForm() = default;
+  DialectForm(const DialectForm&) = default;
+  DialectForm& operator=(const DialectForm&) = default;
+  virtual ~DialectForm() = default;
+};
 // An answer of /infill, in llama.cpp's form.
-struct InfillForm {
+struct InfillForm : DialectForm {
   std::vector<std::string> response_fields = {};  // of the whole answer; empty: all
   bool shows_nothing = false;                     // the prompt alone was wanted, for the prefix cache
   bool is_cut = false;                            // not all of input_extra is in the prompt
@@ -51,7 +58,7 @@ struct AnswerForm {
   StopStrings content_stops = {};
   bool include_stop = false;  // in the content
   std::vector<Warning> warnings = {};
-  std::optional<InfillForm> infill = {};
+  std::shared_ptr<const DialectForm> own = {};
 };
 
 // form.best_of choices each; all choices belong to one HTTP request.

@@ -229,6 +229,8 @@ std::string_view reason(int status) {
       return "Gateway Timeout";
     case 505:
       return "HTTP Version Not Supported";
+    case kOverloadedStatus:
+      return "Overloaded";
     default:
       return "Error";
   }
@@ -306,19 +308,21 @@ std::string format_response(int status, std::string_view content_type, std::stri
   return out;
 }
 
-std::string format_error(const ApiError& error, bool keep_alive, const Headers& headers, bool with_body) {
+std::string format_error(const ApiError& error, bool keep_alive, const Headers& headers, bool with_body,
+                         const ErrorShape& shape) {
   Headers all = headers;
   if (error.retry_after_s > 0) all.emplace_back("Retry-After", fmt::format("{}", error.retry_after_s));
   if (error.will_repeat) all.emplace_back("x-should-retry", "false");
-  return format_response(error.status, "application/json", boost::json::serialize(error_body(error)), keep_alive, all,
-                         with_body);
+  return format_response(error_status(error, shape.form), "application/json",
+                         boost::json::serialize(error_body(error, shape)), keep_alive, all, with_body);
 }
 
-std::string format_stream_head(bool chunked, bool keep_alive, const Headers& headers) {
+std::string format_stream_head(bool chunked, bool keep_alive, const Headers& headers, std::string_view content_type) {
   return fmt::format(
-      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n"
+      "HTTP/1.1 200 OK\r\nContent-Type: {}\r\nCache-Control: no-cache\r\n"
       "X-Accel-Buffering: no\r\nConnection: {}\r\n{}{}\r\n",
-      keep_alive ? "keep-alive" : "close", chunked ? "Transfer-Encoding: chunked\r\n" : "", header_lines(headers));
+      content_type, keep_alive ? "keep-alive" : "close", chunked ? "Transfer-Encoding: chunked\r\n" : "",
+      header_lines(headers));
 }
 
 std::string format_chunk(std::string_view data, bool chunked) {

@@ -63,10 +63,13 @@ std::string format_head(int status, std::string_view content_type, size_t body_b
 // The same with its body; `with_body` false for HEAD.
 std::string format_response(int status, std::string_view content_type, std::string_view body, bool keep_alive,
                             const Headers& headers = {}, bool with_body = true);
-std::string format_error(const ApiError& error, bool keep_alive, const Headers& headers = {}, bool with_body = true);
-// The head of a stream of server-sent events: chunked, or until close for HTTP/1.0.
-std::string format_stream_head(bool chunked, bool keep_alive, const Headers& headers = {});
-// One chunk of it. `data` holds whole events.
+std::string format_error(const ApiError& error, bool keep_alive, const Headers& headers = {}, bool with_body = true,
+                         const ErrorShape& shape = {});
+inline constexpr std::string_view kEventStream = "text/event-stream; charset=utf-8";
+// The head of a stream: chunked, or until close for HTTP/1.0.
+std::string format_stream_head(bool chunked, bool keep_alive, const Headers& headers = {},
+                               std::string_view content_type = kEventStream);
+// One chunk of it. `data` holds whole events, or lines.
 std::string format_chunk(std::string_view data, bool chunked);
 inline constexpr std::string_view kLastChunk = "0\r\n\r\n";
 // "data: ...\n\n"

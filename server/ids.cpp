@@ -34,9 +34,13 @@ std::array<uint64_t, 2> new_number() {
 
 }  // namespace
 
-std::string make_id(std::string_view prefix) {
+std::string make_id_of(std::string_view begin) {
   const auto number = new_number();
-  return fmt::format("{}-{:016x}{:016x}", prefix, number[0], number[1]);
+  return fmt::format("{}{:016x}{:016x}", begin, number[0], number[1]);
+}
+
+std::string make_id(std::string_view prefix) {
+  return make_id_of(fmt::format("{}-", prefix));
 }
 
 std::string make_bare_id(size_t length) {

@@ -7,7 +7,9 @@
 
 namespace llmrt::server {
 
-// "PREFIX-" and 32 hexadecimal digits; a new one at each call.
+// `begin` and 32 hexadecimal digits; a new one at each call.
+std::string make_id_of(std::string_view begin);
+// The same with "PREFIX-" before them.
 std::string make_id(std::string_view prefix);
 // That many letters and digits, at most 20; a new one at each call.
 std::string make_bare_id(size_t length);

@@ -1,7 +1,7 @@
 // Answers of /infill, as llama.cpp's plugins for editors read them: content, and what it took.
 #include <algorithm>
 
-#include "core/grammar/json_spelling.h"
+#include "server/answer_json.h"
 #include "server/api_answer.h"
 
 namespace llmrt::server {
@@ -36,37 +36,64 @@ const json::value* find_path(const json::object& object, std::string_view path) 
   return value->is_object() ? find_path(value->get_object(), path.substr(slash + 1)) : nullptr;
 }
 
-}  // namespace
+class InfillWriter final : public DraftWriter {
+ public:
+  InfillWriter(const ServedModel& model, const AnswerForm& form, AnswerHead head, const Clock& clock)
+      : DraftWriter(model, form, std::move(head)),
+        infill_(static_cast<const InfillForm&>(*form_.own)),
+        clock_(clock),
+        begun_ns_(clock.now_ns()) {}
 
-json::object AnswerWriter::infill_end(const Choice& choice, FinishReason finish) const {
+  void note(const TokenEvent& event) override {
+    last_ns_ = clock_.now_ns();
+    if (first_ns_ == 0 && event.token >= 0) first_ns_ = last_ns_;
+  }
+  TextPieces whole(const std::vector<Choice>& choices) override;
+  void chunk(size_t choice, const ChoiceDelta& delta, const std::vector<Choice>& choices, bool is_last,
+             std::string& out) override;
+  void end(const std::vector<Choice>&, std::string&) override {}
+
+ private:
+  json::object end_of(const Choice& choice, FinishReason finish) const;
+
+  const InfillForm& infill_;
+  const Clock& clock_;
+  const TimeNs begun_ns_;
+  TimeNs first_ns_ = 0, last_ns_ = 0;  // of the first token (0: none came), of the last event
+};
+
+json::object InfillWriter::end_of(const Choice& choice, FinishReason finish) const {
+  const TimeNs first = first_ns_ == 0 ? last_ns_ : first_ns_;
+  const double prompt_ms = ms_between(begun_ns_, first), predicted_ms = ms_between(first, last_ns_);
   const size_t prompt = choice.prompt_tokens().size();
-  const size_t predicted = form_.infill->shows_nothing ? 0 : choice.num_generated();
+  const size_t predicted = infill_.shows_nothing ? 0 : choice.num_generated();
   const size_t num_computed = prompt - std::min(prompt, choice.num_cached());
   const auto computed = static_cast<double>(num_computed), written = static_cast<double>(predicted);
   return {{"index", 0},
           {"stop", true},
-          {"model", model_->id},
+          {"model", model_.id},
           {"tokens_predicted", predicted},
           {"tokens_evaluated", prompt},
           {"tokens_cached", prompt + predicted},
-          {"truncated", form_.infill->is_cut},
+          {"truncated", infill_.is_cut},
           {"stop_type", stop_type(finish)},
           {"timings",
            {{"cache_n", choice.num_cached()},
             {"prompt_n", num_computed},
-            {"prompt_ms", times_.prompt_ms},
-            {"prompt_per_token_ms", per(times_.prompt_ms, computed)},
-            {"prompt_per_second", per(1e3 * computed, times_.prompt_ms)},
+            {"prompt_ms", prompt_ms},
+            {"prompt_per_token_ms", per(prompt_ms, computed)},
+            {"prompt_per_second", per(1e3 * computed, prompt_ms)},
             {"predicted_n", predicted},
-            {"predicted_ms", times_.predicted_ms},
-            {"predicted_per_token_ms", per(times_.predicted_ms, written)},
-            {"predicted_per_second", per(1e3 * written, times_.predicted_ms)}}}};
+            {"predicted_ms", predicted_ms},
+            {"predicted_per_token_ms", per(predicted_ms, written)},
+            {"predicted_per_second", per(1e3 * written, predicted_ms)}}}};
 }
 
-TextPieces AnswerWriter::infill_whole(const Choice& choice, AnswerDraft draft) const {
-  json::object end = infill_end(choice, draft.finish);
+TextPieces InfillWriter::whole(const std::vector<Choice>& choices) {
+  AnswerDraft said = std::move(draft(0));
+  json::object end = end_of(choices[0], said.finish);
   bool has_content = true;
-  if (const auto& names = form_.infill->response_fields; !names.empty()) {
+  if (const auto& names = infill_.response_fields; !names.empty()) {
     json::object wanted;
     has_content = false;
     for (const std::string& name : names) {
@@ -79,7 +106,7 @@ TextPieces AnswerWriter::infill_whole(const Choice& choice, AnswerDraft draft) c
   body.append("{");
   if (has_content) {
     body.append("\"content\":\"");
-    if (!form_.infill->shows_nothing) body.append(std::move(draft.text));
+    if (!infill_.shows_nothing) body.append(std::move(said.text));
     body.append("\"");
   }
   std::string rest;
@@ -89,7 +116,7 @@ TextPieces AnswerWriter::infill_whole(const Choice& choice, AnswerDraft draft) c
     rest.pop_back();
     const bool is_first = !has_content && end.empty();
     std::string warnings;
-    append_warnings(warnings);
+    append_warnings(form_, warnings);
     rest += is_first ? warnings.substr(1) : warnings;
     rest += "}";
   }
@@ -97,18 +124,26 @@ TextPieces AnswerWriter::infill_whole(const Choice& choice, AnswerDraft draft) c
   return body;
 }
 
-void AnswerWriter::infill_chunk(const Choice& choice, const ChoiceDelta& delta, std::string& out) const {
-  const bool is_end = delta.finish != FinishReason::kNone;
-  const std::string text = json_string_text(form_.infill->shows_nothing ? "" : delta.text);
-  out += "data: {\"content\":" + text + ",";
-  if (!is_end) {
-    out += "\"index\":0,\"stop\":false}\n\n";
+void InfillWriter::chunk(size_t choice, const ChoiceDelta& delta, const std::vector<Choice>& choices, bool,
+                         std::string& out) {
+  if (delta.empty() && model_.tokenizer) return;
+  out += "data: {\"content\":";
+  append_string(infill_.shows_nothing ? "" : delta.text, out);
+  if (delta.finish == FinishReason::kNone) {
+    out += ",\"index\":0,\"stop\":false}\n\n";
     return;
   }
-  out += json::serialize(infill_end(choice, delta.finish)).substr(1);
+  out += "," + json::serialize(end_of(choices[choice], delta.finish)).substr(1);
   out.pop_back();
-  append_warnings(out);
+  append_warnings(form_, out);
   out += "}\n\n";
+}
+
+}  // namespace
+
+std::unique_ptr<AnswerWriter> make_infill_writer(const ServedModel& model, const AnswerForm& form, AnswerHead head,
+                                                 const Clock& clock) {
+  return std::make_unique<InfillWriter>(model, form, std::move(head), clock);
 }
 
 }  // namespace llmrt::server

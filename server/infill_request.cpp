@@ -74,10 +74,12 @@ ApiResult<ApiRequest> parse_infill(const json::object& body, const ServedModel& 
   SharedFields shared = read_shared(fields, model, context);
   if (shared.form.n != 1) fields.fail("n", fmt::format("expected 1 for this path, found {}", shared.form.n));
   if (shared.form.beams) fields.fail("use_beam_search", "expected false for this path, found true");
-  shared.form.infill = InfillForm{.response_fields = read_response_fields(fields)};
+  const auto form = std::make_shared<InfillForm>();
+  shared.form.own = form;
+  form->response_fields = read_response_fields(fields);
   auto max_tokens = read_max_tokens(fields, "n_predict", "max_tokens", 0, kTokensMax);
   if (max_tokens == 0) {  // one token is the least that is computed
-    shared.form.infill->shows_nothing = true;
+    form->shows_nothing = true;
     max_tokens = 1;
   }
   ApiRequest out;
@@ -96,8 +98,7 @@ ApiResult<ApiRequest> parse_infill(const json::object& body, const ServedModel& 
   wanted.suffix = encode_plain(fields, model, context, "input_suffix", suffix);
   wanted.answer_tokens = static_cast<uint32_t>(std::clamp<int64_t>(max_tokens.value_or(-1), 1, model.context_max));
   std::vector<int32_t> prompt;
-  if (!fields.failed())
-    prompt = fill_in_prompt(fields, model, context, "input_prefix", wanted, true, &shared.form.infill->is_cut);
+  if (!fields.failed()) prompt = fill_in_prompt(fields, model, context, "input_prefix", wanted, true, &form->is_cut);
   if (fields.error()) return *fields.error();
   out.form = shared.form;
   out.prompts.push_back({make_request(fields, shared, model, std::move(prompt), max_tokens.value_or(-1)), ""});

@@ -3,66 +3,101 @@
 #include <fmt/format.h>
 
 #include "server/http.h"
+#include "server/tokenize.h"
 
 namespace llmrt::server {
 namespace {
 
-struct Entry {
-  std::string_view path;  // without /v1
-  bool is_v1, is_post;
-  Page page;
-};
-// The last names are what routers and load generators made for SGLang ask for.
-constexpr Entry kEntries[] = {
-    {"/chat/completions", true, true, Page::kChat},
-    {"/completions", true, true, Page::kCompletions},
-    {"/infill", false, true, Page::kInfill},
-    {"/models", true, false, Page::kModels},
-    {"/tokenize", false, true, Page::kTokenize},
-    {"/detokenize", false, true, Page::kDetokenize},
-    {"/health", false, false, Page::kHealth},
-    {"/ready", false, false, Page::kReady},
-    {"/live", false, false, Page::kLive},
-    {"/version", false, false, Page::kVersion},
-    {"/metrics", false, false, Page::kMetrics},
-    {"/server_info", false, false, Page::kServerInfo},
-    {"/get_server_info", false, false, Page::kServerInfo},
-    {"/model_info", false, false, Page::kModelInfo},
-    {"/get_model_info", false, false, Page::kModelInfo},
-    {"/get_load", false, false, Page::kLoad},
-    {"/loads", true, false, Page::kLoads},
-};
-constexpr std::string_view kV1 = "/v1", kModels = "/models/";
+constexpr JsonHandler kTokenizing = {tokenize, CountedPath::kTokenize};
+constexpr JsonHandler kDetokenizing = {detokenize, CountedPath::kDetokenize};
+constexpr bool kNoModel = false;
 
-Route find_exact(std::string_view path) {
+// The last names are what routers and load generators made for SGLang ask for.
+constexpr RouteRow kRoutes[] = {
+    {Method::kPost, "/chat/completions", true, Endpoint::kChat},
+    {Method::kPost, "/completions", true, Endpoint::kCompletion},
+    {Method::kPost, "/infill", false, Endpoint::kInfill},
+    {Method::kGet, "/models", true, models_page},
+    {Method::kGet, "/models/{id}", true, model_page},
+    {Method::kPost, "/tokenize", false, kTokenizing},
+    {Method::kPost, "/detokenize", false, kDetokenizing},
+    {Method::kGet, "/health", false, health_page, true, Access::kOpen},
+    {Method::kGet, "/ready", false, ready_page, true, Access::kOpen},
+    {Method::kGet, "/live", false, live_page, kNoModel, Access::kOpen},
+    {Method::kGet, "/version", false, version_page, kNoModel, Access::kOpen},
+    {Method::kGet, "/metrics", false, metrics_page},
+    {Method::kGet, "/server_info", false, server_info_page},
+    {Method::kGet, "/get_server_info", false, server_info_page},
+    {Method::kGet, "/model_info", false, model_info_page},
+    {Method::kGet, "/get_model_info", false, model_info_page},
+    {Method::kGet, "/get_load", false, load_page},
+    {Method::kGet, "/loads", true, loads_page},
+};
+constexpr std::string_view kV1 = "/v1", kRest = "{id}";
+
+bool is_method(Method method, std::string_view name) {
+  return name == method_name(method) || (method == Method::kGet && name == "HEAD");
+}
+
+// Whether a path is the row's; what stands for {id} is `rest`.
+bool matches(const RouteRow& row, std::string_view path, std::string_view* rest) {
+  if (!row.path.ends_with(kRest)) return row.path == path;
+  const std::string_view begin = row.path.substr(0, row.path.size() - kRest.size());
+  if (path.size() <= begin.size() || !path.starts_with(begin)) return false;
+  *rest = path.substr(begin.size());
+  return true;
+}
+
+Route find_exact(std::string_view method, std::string_view path) {
   const bool is_v1 = path.starts_with("/v1/");
   if (is_v1) path.remove_prefix(kV1.size());
-  for (const Entry& entry : kEntries)
-    if (entry.path == path && (entry.is_v1 || !is_v1)) return {entry.page, entry.is_post, {}};
-  if (path.size() > kModels.size() && path.starts_with(kModels))
-    return {Page::kModel, false, std::string(path.substr(kModels.size()))};
-  return {};
+  Route route;
+  for (const RouteRow& row : kRoutes) {
+    std::string_view rest;
+    if ((is_v1 && !row.is_v1) || !matches(row, path, &rest)) continue;
+    if (!route.at_path) route.at_path = &row;
+    if (!route.row && is_method(row.method, method)) route.row = &row;
+    route.rest = rest;
+    route.allowed += fmt::format("{}{}, ", method_name(row.method), row.method == Method::kGet ? ", HEAD" : "");
+  }
+  if (route.at_path) route.allowed += "OPTIONS";
+  return route;
 }
 
 }  // namespace
 
-Route find_route(std::string_view path) {
+std::span<const RouteRow> routes() {
+  return kRoutes;
+}
+
+const char* method_name(Method method) {
+  switch (method) {
+    case Method::kGet:
+      return "GET";
+    case Method::kPost:
+      return "POST";
+    case Method::kDelete:
+      return "DELETE";
+  }
+  return "";
+}
+
+Route find_route(std::string_view method, std::string_view path) {
   const std::optional<std::string> decoded = decode_escapes(path);
   if (!decoded) {
     // A broken escape: the path is nobody's, but it may have been meant for a model.
-    Route route = find_exact(path);
-    return route.page == Page::kModel ? route : Route();
+    Route route = find_exact(method, path);
+    return route.rest.empty() ? Route() : route;
   }
-  const Route route = find_exact(*decoded);
-  if (route.page != Page::kNone || decoded->size() < 2 || !decoded->ends_with('/')) return route;
-  return find_exact(std::string_view(*decoded).substr(0, decoded->size() - 1));
+  const Route route = find_exact(method, *decoded);
+  if (route.at_path || decoded->size() < 2 || !decoded->ends_with('/')) return route;
+  return find_exact(method, std::string_view(*decoded).substr(0, decoded->size() - 1));
 }
 
 std::string known_paths() {
   std::string text;
-  for (const Entry& entry : kEntries)
-    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", entry.is_post ? "POST" : "GET", entry.is_v1 ? kV1 : "",
-                        entry.path);
+  for (const RouteRow& row : kRoutes)
+    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", method_name(row.method), row.is_v1 ? kV1 : "", row.path);
   return text;
 }
 

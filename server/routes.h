@@ -1,42 +1,58 @@
-// From a path to what answers it. Pure.
+// From a method and a path to what answers them: one table, a row for each path and method. Pure.
 #pragma once
 
+#include <boost/json.hpp>
+
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <variant>
+
+#include "server/api_error.h"
+#include "server/known_fields.h"
+#include "server/pages.h"
+#include "server/parse_context.h"
+#include "server/server_figures.h"
 
 namespace llmrt::server {
 
-enum class Page {
-  kNone,
-  kChat,
-  kCompletions,
-  kInfill,
-  kTokenize,
-  kDetokenize,
-  kModels,
-  kModel,
-  kHealth,
-  kReady,
-  kLive,
-  kVersion,
-  kMetrics,
-  kServerInfo,
-  kModelInfo,
-  kLoad,
-  kLoads,
+enum class Method : uint8_t { kGet, kPost, kDelete };  // kGet: HEAD, too
+enum class Access : uint8_t { kOpen, kProtected };     // kProtected: with an API key, where the server has one
+
+// A body's object to the answer's, on a worker.
+using JsonPost = ApiResult<boost::json::object> (*)(const boost::json::object& body, const ServedModel& model,
+                                                    const ParseContext& context, ParseNotes* notes);
+struct JsonHandler {
+  JsonPost answer;
+  CountedPath counted;
+};
+
+struct RouteRow {
+  Method method;
+  std::string_view path;  // without /v1; "{id}" at its end stands for any text that is not empty
+  bool is_v1;             // it lies below /v1, and is found without that, too
+  // What answers: a page, a small computation, or what a model writes (server/dialect.h).
+  std::variant<PageHandler, JsonHandler, Endpoint> handler;
+  bool needs_model = true;  // 503 while it is being loaded
+  Access access = Access::kProtected;
+  ErrorForm errors = ErrorForm::kOpenAi;
 };
 
 struct Route {
-  Page page = Page::kNone;
-  bool is_post = false;
-  std::string model;  // kModel: its name, as the path has it
+  const RouteRow* row = nullptr;      // null: there is no such path, or not with this method
+  const RouteRow* at_path = nullptr;  // one of the path, whatever its method
+  std::string rest;                   // what stands for {id}
+  std::string allowed;                // "GET, HEAD, OPTIONS"
 
-  const char* allowed_methods() const { return is_post ? "POST, OPTIONS" : "GET, HEAD, OPTIONS"; }
+  ErrorForm errors() const { return at_path ? at_path->errors : ErrorForm::kOpenAi; }
 };
 
+std::span<const RouteRow> routes();
 // `path` as it was sent, without a query: percent escapes are decoded once, a slash at the end says nothing, and the
 // paths below /v1 are found without it, too. Nothing else is normalised.
-Route find_route(std::string_view path);
+Route find_route(std::string_view method, std::string_view path);
+const char* method_name(Method method);
 // What there is, for people who asked for something else.
 std::string known_paths();
 // Bytes from outside for an error text: at most 100, the rest and what is no printable ASCII left out.

@@ -8,9 +8,6 @@
 #include "server/hosts.h"
 #include "server/ids.h"
 #include "server/json_reader.h"
-#include "server/metrics_text.h"
-#include "server/server_info.h"
-#include "server/tokenize.h"
 
 namespace llmrt::server {
 namespace {
@@ -41,12 +38,6 @@ const std::string& date_now() {
   return text;
 }
 
-ApiError unavailable(std::string code, std::string message, int retry_after_s) {
-  ApiError error = http_error(503, std::move(code), std::move(message));
-  error.retry_after_s = retry_after_s;
-  return error;
-}
-
 ApiError no_such_path(const RequestHead& head) {
   return http_error(404, "not_found",
                     fmt::format("HTTP: no such path: '{}'; there are {}", shown(head.target), known_paths()));
@@ -55,7 +46,7 @@ ApiError no_such_path(const RequestHead& head) {
 // GCC 12 destroys temporaries of a ?: twice in an expression that waits: these are functions of their own.
 ApiError wrong_method(const RequestHead& head, const Route& route) {
   return http_error(405, "method_not_allowed",
-                    fmt::format("HTTP: expected {} for this path, found {}", route.allowed_methods(), head.method));
+                    fmt::format("HTTP: expected {} for this path, found {}", route.allowed, head.method));
 }
 ApiError wrong_type(const RequestHead& head) {
   return http_error(415, "content_type",
@@ -73,34 +64,28 @@ ApiResult<Headers> options_headers(const RequestHead& head, const Route& route, 
                                   shown(head.origin)));
   }
   const bool is_all = head.target == "*";
-  if (route.page == Page::kNone && !is_all) return no_such_path(head);
+  if (!route.at_path && !is_all) return no_such_path(head);
   Headers headers;
-  headers.emplace_back("Allow", is_all ? "GET, HEAD, POST, OPTIONS" : route.allowed_methods());
+  headers.emplace_back("Allow", is_all ? "GET, HEAD, POST, OPTIONS" : route.allowed);
   return headers;
-}
-ApiError loading() {
-  return unavailable("loading", "the model is being loaded", 5);
-}
-
-std::optional<GrammarFigures> grammar_figures(const ServedModel& model) {
-  return model.grammars ? std::optional(model.grammars->figures()) : std::nullopt;
 }
 
 // The answer's text: what it was made from takes several times its memory, and must not wait for a slow client.
-struct TokensAnswer {
+struct Computed {
   std::string text;
   ParseNotes notes;
 };
-ApiResult<TokensAnswer> tokens_on_worker(std::string body, const ServedModel& model, bool detokenizing,
-                                         const ParseContext& context) {
+ApiResult<Computed> compute_on_worker(std::string body, const SharedState& state, JsonPost make,
+                                      const ParseContext& context) {
   ApiResult<json::object> object = read_body_object(std::move(body));
   if (auto* error = std::get_if<ApiError>(&object)) return std::move(*error);
   const json::object& fields = std::get<json::object>(object);
-  TokensAnswer answer;
-  ApiResult<json::object> tokens = detokenizing ? detokenize(fields, model, context, &answer.notes)
-                                                : tokenize(fields, model, context, &answer.notes);
-  if (auto* error = std::get_if<ApiError>(&tokens)) return std::move(*error);
-  answer.text = json::serialize(std::get<json::object>(tokens));
+  ApiResult<const ServedModel*> model = state.model_of(fields);
+  if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
+  Computed answer;
+  ApiResult<json::object> made = make(fields, *std::get<const ServedModel*>(model), context, &answer.notes);
+  if (auto* error = std::get_if<ApiError>(&made)) return std::move(*error);
+  answer.text = json::serialize(std::get<json::object>(made));
   return answer;
 }
 
@@ -165,12 +150,15 @@ asio::awaitable<bool> Session::serve_one() {
   idle_ = true;
   client_gone_ = false;
   request_id_.clear();
+  errors_ = ErrorForm::kOpenAi;
   cors_.clear();
   std::optional<RequestHead> head = co_await read_head();
   if (!head) co_return false;
   Incoming request;
   request.head = std::move(*head);
   request_id_ = request.head.request_id.empty() ? make_id("req") : request.head.request_id;
+  request.route = find_route(request.head.method, request.head.target);
+  errors_ = request.route.errors();
   cors_ = cors_headers(request.head, state_->config.allowed_origins);
   if (auto error = refused_host(request.head)) co_return co_await refuse(std::move(*error));
   if (!co_await read_body(request.head, &request.body)) co_return false;
@@ -289,10 +277,11 @@ asio::awaitable<bool> Session::read_body(const RequestHead& head, std::string* b
 // Answers, then reads on for a short while: closing at once would reset the connection before a client that is still
 // sending has read the answer.
 asio::awaitable<bool> Session::refuse(ApiError error) {
-  state_->count_response(error.status);
+  state_->count_response(error_status(error, errors_));
   if (request_id_.empty()) request_id_ = make_id("req");
   state_->log_error(error, "a broken request", request_id_);
-  if (socket_.is_open() && co_await write(format_error(error, /*keep_alive=*/false, common_headers()))) {
+  std::string answer = format_error(error, /*keep_alive=*/false, common_headers(), /*with_body=*/true, error_shape());
+  if (socket_.is_open() && co_await write(std::move(answer))) {
     boost::system::error_code ignored;
     socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
     std::vector<char> waste(64 << 10);
@@ -310,96 +299,59 @@ asio::awaitable<bool> Session::refuse(ApiError error) {
 
 asio::awaitable<bool> Session::dispatch(Incoming request) {
   const RequestHead& head = request.head;
-  const Route route = find_route(head.target);
-  if (head.method == "OPTIONS") co_return co_await options(request, route);
-  if (route.page == Page::kNone) {
+  const Route& route = request.route;
+  if (head.method == "OPTIONS") co_return co_await options(request);
+  if (!route.at_path) {
     const ApiError error = no_such_path(head);
     co_return co_await reply_error(error, request);
   }
-  if (route.is_post ? head.method != "POST" : head.method != "GET" && head.method != "HEAD") {
+  if (!route.row) {
     Headers headers;
-    headers.emplace_back("Allow", route.allowed_methods());
+    headers.emplace_back("Allow", route.allowed);
     const ApiError error = wrong_method(head, route);
     co_return co_await reply_error(error, request, headers);
   }
   // Before that there is no model to speak of.
-  if (!state_->loaded && route.page != Page::kLive && route.page != Page::kVersion)
-    co_return co_await reply_error(loading(), request);
-  if (!route.is_post) co_return co_await get(request, route);
-  if (head.content_type != kJson) {
+  if (route.row->needs_model && !state_->loaded) co_return co_await reply_error(*state_->not_ready(), request);
+  if (route.row->method == Method::kPost && head.content_type != kJson) {
     const ApiError error = wrong_type(head);
     co_return co_await reply_error(error, request);
   }
-  if (route.page == Page::kTokenize) co_return co_await tokens(request, false);
-  if (route.page == Page::kDetokenize) co_return co_await tokens(request, true);
-  if (route.page == Page::kInfill) co_return co_await complete(request, Endpoint::kInfill);
-  co_return co_await complete(request, route.page == Page::kChat ? Endpoint::kChat : Endpoint::kCompletion);
+  if (const auto* handler = std::get_if<PageHandler>(&route.row->handler)) co_return co_await page(request, *handler);
+  if (const auto* handler = std::get_if<JsonHandler>(&route.row->handler))
+    co_return co_await compute(request, *handler);
+  const Dialect& dialect = dialect_of(std::get<Endpoint>(route.row->handler));
+  co_return co_await complete(request, dialect);
 }
 
-asio::awaitable<bool> Session::options(const Incoming& request, const Route& route) {
-  const ApiResult<Headers> answer = options_headers(request.head, route, state_->config);
+asio::awaitable<bool> Session::options(const Incoming& request) {
+  const ApiResult<Headers> answer = options_headers(request.head, request.route, state_->config);
   if (const auto* error = std::get_if<ApiError>(&answer)) co_return co_await reply_error(*error, request);
   const Headers headers = std::get<Headers>(answer);
   co_return co_await reply(204, kJson, std::string(), request, headers);
 }
 
-asio::awaitable<bool> Session::get(const Incoming& request, const Route& route) {
-  ApiResult<std::string> text = page_text(request.head, route);
-  if (const auto* error = std::get_if<ApiError>(&text)) co_return co_await reply_error(*error, request);
-  const char* type =
-      route.page == Page::kMetrics ? metrics_content_type(negotiate_metrics(request.head.accept)) : kJson;
-  co_return co_await reply(200, type, std::get<std::string>(std::move(text)), request);
+asio::awaitable<bool> Session::page(const Incoming& request, PageHandler handler) {
+  ApiResult<PageText> made = handler({*state_, request.head, request.route.rest});
+  if (const auto* error = std::get_if<ApiError>(&made)) co_return co_await reply_error(*error, request);
+  PageText& answer = std::get<PageText>(made);
+  co_return co_await reply(200, answer.type, std::move(answer.text), request);
 }
 
-ApiResult<std::string> Session::page_text(const RequestHead& head, const Route& route) const {
-  const std::string& version = state_->config.version;
-  if (route.page == Page::kLive) return json::serialize(json::object{{"status", "live"}});
-  if (route.page == Page::kVersion) return json::serialize(json::object{{"version", version}});
-  const ServedModel& model = state_->model;
-  if (route.page == Page::kModel && route.model != model.id && route.model != model.id + "/")
-    return http_error(404, "model_not_found",
-                      fmt::format("model: there is none of the name '{}'; /v1/models lists them", shown(route.model)));
-  if (route.page == Page::kHealth || route.page == Page::kReady)
-    if (auto error = not_ready()) return std::move(*error);
-  const EngineStats stats = state_->door->stats();
-  switch (route.page) {
-    case Page::kMetrics:
-      return metrics_text({stats, state_->figures(), model, process_figures(), grammar_figures(model)},
-                          negotiate_metrics(head.accept));
-    case Page::kHealth:
-      return json::serialize(health(stats));
-    case Page::kReady:
-      return json::serialize(json::object{{"status", "ready"}});
-    case Page::kServerInfo:
-      return json::serialize(server_info(model, stats, version));
-    case Page::kModelInfo:
-      return json::serialize(model_info(model));
-    case Page::kLoad:
-      return json::serialize(load(stats));
-    case Page::kLoads:
-      return json::serialize(loads(model, stats, version));
-    case Page::kModel:
-      return json::serialize(model_card(model));
-    default:
-      return json::serialize(model_list(model));
-  }
-}
-
-asio::awaitable<bool> Session::tokens(Incoming& request, bool detokenizing) {
+asio::awaitable<bool> Session::compute(Incoming& request, const JsonHandler& handler) {
   const size_t num_bytes = request.body.size();
   start_watch();
-  std::function<ApiResult<TokensAnswer>()> work = [&] {
-    return tokens_on_worker(std::move(request.body), state_->model, detokenizing, parse_context(request.head));
+  std::function<ApiResult<Computed>()> work = [&] {
+    return compute_on_worker(std::move(request.body), *state_, handler.answer, parse_context(request.head));
   };
-  ApiResult<TokensAnswer> answer = co_await state_->workers->run(num_bytes, std::move(work));
+  ApiResult<Computed> answer = co_await state_->workers->run(num_bytes, std::move(work));
   co_await end_watch();
   if (client_gone_) co_return false;
   if (const auto* error = std::get_if<ApiError>(&answer)) co_return co_await reply_error(*error, request);
-  auto& [text, notes] = std::get<TokensAnswer>(answer);
+  auto& [text, notes] = std::get<Computed>(answer);
   account_->set(MemoryAccount::kBody, 0);
   if (!account_->set(MemoryAccount::kAnswer, text.size())) co_return co_await reply_error(state_->no_memory(), request);
-  state_->count_ignored_fields(detokenizing ? CountedPath::kDetokenize : CountedPath::kTokenize,
-                               notes.ignored_fields.size());
+  state_->count_ignored_fields(handler.counted, notes.ignored_fields.size());
   Headers headers;
   for (const auto& [name, value] : notes.headers) headers.emplace_back(name, value);
   co_return co_await reply(200, kJson, std::move(text), request, headers);
@@ -412,13 +364,6 @@ ParseContext Session::parse_context(const RequestHead& head) const {
   context.cache_salt = head.cache_salt;
   context.cancelled = &client_gone_;
   return context;
-}
-
-std::optional<ApiError> Session::not_ready() const {
-  if (!state_->loaded) return loading();
-  if (std::optional<std::string> trouble = state_->door->trouble()) return unavailable("unavailable", *trouble, 10);
-  if (state_->draining) return unavailable("draining", "the server is shutting down", 10);
-  return std::nullopt;
 }
 
 // Who is reached at a loopback address without saying a name at all (HTTP/1.0) is no browser.
@@ -466,6 +411,7 @@ Headers Session::common_headers() const {
   Headers headers = cors_;
   headers.emplace_back("Date", date_now());
   headers.emplace_back("x-request-id", request_id_);
+  if (errors_ == ErrorForm::kMessages) headers.emplace_back("request-id", request_id_);
   return headers;
 }
 
@@ -480,12 +426,13 @@ asio::awaitable<bool> Session::reply(int status, std::string_view type, std::str
 }
 
 asio::awaitable<bool> Session::reply_error(const ApiError& error, const Incoming& request, const Headers& headers) {
-  state_->count_response(error.status);
+  state_->count_response(error_status(error, errors_));
   state_->log_error(error, request.head.target, request_id_);
   const bool keep = keep_alive(request.head);
   Headers all = common_headers();
   all.insert(all.end(), headers.begin(), headers.end());
-  const bool sent = co_await write(format_error(error, keep, all, request.head.method != "HEAD"));
+  std::string answer = format_error(error, keep, all, request.head.method != "HEAD", error_shape());
+  const bool sent = co_await write(std::move(answer));
   co_return sent&& keep;
 }
 

@@ -1,6 +1,6 @@
 // One connection: requests in, answers out, one after the other. A coroutine on a strand of its own; it lives until the
-// client closes, breaks the protocol, is too slow, or the server drains. session.cpp is HTTP, session_answer.cpp the
-// completion endpoints.
+// client closes, breaks the protocol, is too slow, or the server drains. session.cpp is HTTP, session_answer.cpp what
+// models write.
 #pragma once
 
 #include <boost/asio.hpp>
@@ -10,8 +10,8 @@
 #include <optional>
 #include <string>
 
-#include "server/api_answer.h"
 #include "server/api_request.h"
+#include "server/dialect.h"
 #include "server/http.h"
 #include "server/known_fields.h"
 #include "server/outbox.h"
@@ -35,6 +35,7 @@ class Session : public std::enable_shared_from_this<Session> {
  private:
   struct Incoming {
     RequestHead head;
+    Route route;
     std::string body;  // whoever parses it takes it away: it must not stay for as long as the answer takes
   };
   struct Flight;
@@ -45,17 +46,16 @@ class Session : public std::enable_shared_from_this<Session> {
   boost::asio::awaitable<bool> read_body(const RequestHead& head, std::string* body);
   boost::asio::awaitable<bool> refuse(ApiError error);  // the rest of the input is not read: always false
   boost::asio::awaitable<bool> dispatch(Incoming request);
-  boost::asio::awaitable<bool> options(const Incoming& request, const Route& route);
-  boost::asio::awaitable<bool> get(const Incoming& request, const Route& route);
-  ApiResult<std::string> page_text(const RequestHead& head, const Route& route) const;
-  boost::asio::awaitable<bool> tokens(Incoming& request, bool detokenizing);
+  boost::asio::awaitable<bool> options(const Incoming& request);
+  boost::asio::awaitable<bool> page(const Incoming& request, PageHandler handler);
+  boost::asio::awaitable<bool> compute(Incoming& request, const JsonHandler& handler);
   std::optional<ApiError> refused_host(const RequestHead& head) const;
-  std::optional<ApiError> not_ready() const;  // why no request can be served
 
-  boost::asio::awaitable<bool> complete(Incoming& request, Endpoint endpoint);
-  boost::asio::awaitable<bool> answer(Incoming& request, Endpoint endpoint);
-  boost::asio::awaitable<std::optional<ApiError>> constrain(ApiRequest& wanted);
+  boost::asio::awaitable<bool> complete(Incoming& request, const Dialect& dialect);
+  boost::asio::awaitable<bool> answer(Incoming& request, const Dialect& dialect);
+  boost::asio::awaitable<std::optional<ApiError>> constrain(ApiRequest& wanted, const ServedModel& model);
   boost::asio::awaitable<bool> send_whole(Flight& flight, bool keep_alive);
+  boost::asio::awaitable<bool> send_failure(Flight& flight, const ApiError& failure, bool keep_alive);
   boost::asio::awaitable<bool> send_stream(Flight& flight, bool keep_alive, bool chunked);
   // From start_watch to end_watch nobody else reads; what arrives meanwhile stays in buffer_.
   void start_watch();
@@ -73,6 +73,7 @@ class Session : public std::enable_shared_from_this<Session> {
   boost::asio::awaitable<bool> reply(int status, std::string_view type, std::string body, const Incoming& request,
                                      const Headers& headers = {});
   boost::asio::awaitable<bool> reply_error(const ApiError& error, const Incoming& request, const Headers& headers = {});
+  ErrorShape error_shape() const { return {errors_, request_id_}; }
   bool keep_alive(const RequestHead& head) const { return head.keep_alive && !state_->draining; }
 
   std::shared_ptr<SharedState> state_;
@@ -96,6 +97,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // These belong to the request under way.
   std::string request_id_;
+  ErrorForm errors_ = ErrorForm::kOpenAi;
   Headers cors_;
 };
 

@@ -1,4 +1,4 @@
-// The completion endpoints: body to Requests, events to one JSON answer or to a stream of chunks.
+// What models write: body to Requests, events to one answer or to a stream. How both look is the dialect's.
 #include <random>
 
 #include "server/ids.h"
@@ -12,13 +12,21 @@ namespace {
 namespace asio = boost::asio;
 namespace json = boost::json;
 
-ApiResult<ApiRequest> parse_on_worker(std::string body, const ServedModel& model, Endpoint endpoint,
-                                      const ParseContext& context) {
+// What a body asks for, and of which model.
+struct Wanted {
+  const ServedModel* model;
+  ApiRequest request;
+};
+ApiResult<Wanted> parse_on_worker(std::string body, const SharedState& state, const Dialect& dialect,
+                                  const ParseContext& context) {
   ApiResult<json::object> object = read_body_object(std::move(body));
   if (auto* error = std::get_if<ApiError>(&object)) return std::move(*error);
   const json::object& fields = std::get<json::object>(object);
-  if (endpoint == Endpoint::kInfill) return parse_infill(fields, model, context);
-  return endpoint == Endpoint::kChat ? parse_chat(fields, model, context) : parse_completion(fields, model, context);
+  ApiResult<const ServedModel*> model = state.model_of(fields);
+  if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
+  ApiResult<ApiRequest> request = dialect.parse(fields, *std::get<const ServedModel*>(model), context);
+  if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
+  return Wanted{std::get<const ServedModel*>(model), std::get<ApiRequest>(std::move(request))};
 }
 
 uint64_t random_seed() {
@@ -48,18 +56,6 @@ ApiError bad_end(const ChoiceDelta& delta) {
   if (delta.error) return to_api_error(*delta.error);
   return to_api_error(make_error(ErrorCode::kCancelled, "the request was ended by the server"));
 }
-const char* request_path(const AnswerForm& form) {
-  if (form.infill) return "/infill";
-  return form.chat ? "/v1/chat/completions" : "/v1/completions";
-}
-CountedPath counted_path(Endpoint endpoint) {
-  if (endpoint == Endpoint::kInfill) return CountedPath::kInfill;
-  return endpoint == Endpoint::kChat ? CountedPath::kChatCompletions : CountedPath::kCompletions;
-}
-const char* id_prefix(Endpoint endpoint) {
-  if (endpoint == Endpoint::kInfill) return "infill";
-  return endpoint == Endpoint::kChat ? "chatcmpl" : "cmpl";
-}
 bool ended_badly(FinishReason finish) {
   return finish == FinishReason::kCancelled || finish == FinishReason::kTimeout || finish == FinishReason::kError;
 }
@@ -71,34 +67,32 @@ bool ended_badly(FinishReason finish) {
 struct Session::Flight {
   std::shared_ptr<SharedState> state;
   std::shared_ptr<MemoryAccount> account;
+  const ServedModel& model;
+  const Dialect& dialect;
   AnswerForm form;
   std::shared_ptr<Outbox> outbox;
   std::vector<Choice> choices;
   std::vector<RequestId> ids;
   std::vector<SentTimes> sent;  // by choice
-  AnswerWriter writer;
+  std::unique_ptr<AnswerWriter> writer;
   Headers headers;      // of the reply
   size_t num_open = 0;  // choices that have not ended
-  const TimeNs begun_ns = SteadyClock().now_ns();
-  TimeNs first_ns = 0;              // when the first token came; 0 = it has not
-  std::vector<AnswerDraft> drafts;  // of a whole answer, by choice
-  std::vector<bool> begun;          // of a stream, by choice
 
-  Flight(std::shared_ptr<SharedState> shared, std::shared_ptr<MemoryAccount> memory, const ApiRequest& request,
-         std::shared_ptr<Outbox> box, AnswerHead head)
+  Flight(std::shared_ptr<SharedState> shared, std::shared_ptr<MemoryAccount> memory, const Wanted& wanted,
+         const Dialect& spoken, std::shared_ptr<Outbox> box, AnswerHead head)
       : state(std::move(shared)),
         account(std::move(memory)),
-        form(request.form),
+        model(*wanted.model),
+        dialect(spoken),
+        form(wanted.request.form),
         outbox(std::move(box)),
-        writer(&state->model, request.form, std::move(head)) {
-    for (const PromptRequest& prompt : request.prompts) {
+        writer(dialect.make_writer(model, form, std::move(head))) {
+    for (const PromptRequest& prompt : wanted.request.prompts) {
       const auto common = std::make_shared<ChoicePrompt>(prompt);
-      for (uint32_t branch = 0; branch < form.best_of; ++branch) choices.emplace_back(&state->model, form, common);
+      for (uint32_t branch = 0; branch < form.best_of; ++branch) choices.emplace_back(&model, form, common);
     }
     sent.resize(choices.size());
     num_open = choices.size();
-    if (!form.stream) drafts.resize(choices.size());
-    if (form.stream) begun.resize(choices.size());
   }
   Flight(const Flight&) = delete;
   // What was sent is told before the outbox acknowledges ends that nobody has taken.
@@ -126,13 +120,6 @@ struct Session::Flight {
     return std::nullopt;
   }
 
-  void note_time(const TokenEvent& event) {
-    if (!form.infill) return;
-    const TimeNs now = SteadyClock().now_ns();
-    if (first_ns == 0 && event.token >= 0) first_ns = now;
-    const TimeNs first = first_ns == 0 ? now : first_ns;
-    writer.set_times({1e-6 * static_cast<double>(first - begun_ns), 1e-6 * static_cast<double>(now - first)});
-  }
   // The choice has ended; where it goes on in the engine, it need not.
   void close_choice(size_t choice) {
     --num_open;
@@ -146,7 +133,7 @@ struct Session::Flight {
     if (bytes <= kInlineBytes) co_return digest();
     co_return co_await state->answerers->run(bytes, std::move(digest));
   }
-  // Events become drafts, or chunks behind `out`; the error of a choice that ended badly.
+  // Events become a draft, or chunks behind `out`; the error of a choice that ended badly.
   std::optional<ApiError> write_drafts(std::span<const ChoiceEvent> events);
   std::optional<ApiError> write_chunks(std::span<const ChoiceEvent> events, std::string& out);
 };
@@ -154,73 +141,69 @@ struct Session::Flight {
 std::optional<ApiError> Session::Flight::write_drafts(std::span<const ChoiceEvent> events) {
   for (const ChoiceEvent& entry : events) {
     if (choices[entry.choice].ends_early()) continue;
-    note_time(entry.event);
+    writer->note(entry.event);
     const ChoiceDelta delta = choices[entry.choice].advance(entry.event);
     if (ended_badly(delta.finish)) return bad_end(delta);
     if (delta.finish != FinishReason::kNone) close_choice(entry.choice);
-    writer.add(delta, drafts[entry.choice]);
+    writer->add(entry.choice, delta);
   }
-  size_t bytes = 0;
-  for (const AnswerDraft& draft : drafts) bytes += draft.held_bytes();
-  if (!account->set(MemoryAccount::kAnswer, bytes)) return state->no_memory();
+  if (!account->set(MemoryAccount::kAnswer, writer->held_bytes())) return state->no_memory();
   return std::nullopt;
 }
 
 std::optional<ApiError> Session::Flight::write_chunks(std::span<const ChoiceEvent> events, std::string& out) {
-  // An event whose delta says nothing new is not sent, except where tokens have no text at all.
-  const bool has_text = state->model.tokenizer != nullptr;
   for (const ChoiceEvent& entry : events) {
     if (choices[entry.choice].ends_early()) continue;
-    note_time(entry.event);
+    writer->note(entry.event);
     const ChoiceDelta delta = choices[entry.choice].advance(entry.event);
     if (ended_badly(delta.finish)) return bad_end(delta);
     if (delta.finish != FinishReason::kNone) close_choice(entry.choice);
-    const bool first = !begun[entry.choice];
-    if (first && form.chat) writer.first_chunk(entry.choice, choices, out);
-    begun[entry.choice] = true;
-    const bool is_last = delta.finish != FinishReason::kNone && num_open == 0 && !form.include_usage;
-    if (!delta.empty() || !has_text) writer.chunk(entry.choice, delta, first, choices, out, is_last);
+    const bool is_last = delta.finish != FinishReason::kNone && num_open == 0;
+    writer->chunk(entry.choice, delta, choices, is_last, out);
   }
   return std::nullopt;
 }
 
-asio::awaitable<bool> Session::complete(Incoming& request, Endpoint endpoint) {
-  if (state_->draining) co_return co_await reply_error(*not_ready(), request);
+asio::awaitable<bool> Session::complete(Incoming& request, const Dialect& dialect) {
+  if (state_->draining) co_return co_await reply_error(*state_->not_ready(), request);
   start_watch();
-  const bool keep = co_await answer(request, endpoint);
+  const bool keep = co_await answer(request, dialect);
   co_await end_watch();
   co_return keep && !client_gone_;
 }
 
-asio::awaitable<bool> Session::answer(Incoming& request, Endpoint endpoint) {
+asio::awaitable<bool> Session::answer(Incoming& request, const Dialect& dialect) {
   const size_t num_bytes = request.body.size();
-  std::function<ApiResult<ApiRequest>()> work = [&] {
+  std::function<ApiResult<Wanted>()> work = [&] {
     ParseContext context = parse_context(request.head);
     context.random_seed = random_seed();
-    return parse_on_worker(std::move(request.body), state_->model, endpoint, context);
+    return parse_on_worker(std::move(request.body), *state_, dialect, context);
   };
-  ApiResult<ApiRequest> parsed = co_await state_->workers->run(num_bytes, std::move(work));
+  ApiResult<Wanted> parsed = co_await state_->workers->run(num_bytes, std::move(work));
   account_->set(MemoryAccount::kBody, 0);
   if (client_gone_) co_return false;
   if (const auto* error = std::get_if<ApiError>(&parsed)) co_return co_await reply_error(*error, request);
-  ApiRequest& wanted = std::get<ApiRequest>(parsed);
-  const ParseNotes notes = wanted;
-  state_->count_ignored_fields(counted_path(endpoint), notes.ignored_fields.size());
+  Wanted& wanted = std::get<Wanted>(parsed);
+  const ParseNotes notes = wanted.request;
+  state_->count_ignored_fields(dialect.counted, notes.ignored_fields.size());
 
   const auto outbox = std::make_shared<Outbox>(socket_.get_executor(), state_->door, account_);
   AnswerHead head;
-  head.id = make_id(id_prefix(endpoint));
+  head.id = make_id_of(dialect.id_begin);
+  head.request_id = request_id_;
   head.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  if (const auto error = co_await constrain(wanted)) co_return co_await reply_error(*error, request);
+  if (const auto error = co_await constrain(wanted.request, *wanted.model))
+    co_return co_await reply_error(*error, request);
   if (client_gone_) co_return false;
-  const size_t num_prompts = wanted.prompts.size();
+  std::vector<PromptRequest>& prompts = wanted.request.prompts;
+  const size_t num_prompts = prompts.size();
   for (size_t i = 0; i < num_prompts; ++i)
-    wanted.prompts[i].request.name = num_prompts == 1 ? head.id : fmt::format("{}-{}", head.id, i);
-  Flight flight(state_, account_, wanted, outbox, std::move(head));
+    prompts[i].request.name = num_prompts == 1 ? head.id : fmt::format("{}-{}", head.id, i);
+  Flight flight(state_, account_, wanted, dialect, outbox, std::move(head));
   flight.headers = common_headers();
   for (const auto& [name, value] : notes.headers) flight.headers.emplace_back(name, value);
-  if (const auto error = flight.submit(std::move(wanted))) co_return co_await reply_error(*error, request);
+  if (const auto error = flight.submit(std::move(wanted.request))) co_return co_await reply_error(*error, request);
   outbox_ = outbox;
   const bool keep = keep_alive(request.head), is_old = request.head.is_http_1_0;
   // Not by ?: GCC 12 begins both of its sides where they wait.
@@ -229,7 +212,7 @@ asio::awaitable<bool> Session::answer(Incoming& request, Endpoint endpoint) {
 }
 
 // Compiles the grammar of the answer, on threads for that; the connection's own thread goes on meanwhile.
-asio::awaitable<std::optional<ApiError>> Session::constrain(ApiRequest& wanted) {
+asio::awaitable<std::optional<ApiError>> Session::constrain(ApiRequest& wanted, const ServedModel& model) {
   if (!wanted.grammar) co_return std::nullopt;
   struct Compiled {
     explicit Compiled(asio::any_io_executor executor) : arrived(executor, asio::steady_timer::time_point::max()) {}
@@ -239,7 +222,7 @@ asio::awaitable<std::optional<ApiError>> Session::constrain(ApiRequest& wanted) 
   const asio::any_io_executor executor = socket_.get_executor();
   const auto compiled = std::make_shared<Compiled>(executor);
   const auto ticket =
-      state_->model.grammars->compile(std::move(*wanted.grammar), [compiled, executor](GrammarCompiler::Answer answer) {
+      model.grammars->compile(std::move(*wanted.grammar), [compiled, executor](GrammarCompiler::Answer answer) {
         auto kept = std::make_shared<GrammarCompiler::Answer>(std::move(answer));
         asio::post(executor, [compiled, kept] {
           compiled->answer = std::move(*kept);
@@ -254,7 +237,7 @@ asio::awaitable<std::optional<ApiError>> Session::constrain(ApiRequest& wanted) 
   if (!compiled->answer) co_return client_has_gone();
   if (!compiled->answer->ok()) co_return structure_error(*wanted.form.structure, compiled->answer->error());
   wanted.form.warnings = structure_warnings(*wanted.form.structure, ***compiled->answer);
-  auto constraint = with_thought_budget(**compiled->answer, *wanted.form.structure, state_->model);
+  auto constraint = with_thought_budget(**compiled->answer, *wanted.form.structure, model);
   if (!constraint) co_return to_api_error(constraint.error());
   for (PromptRequest& prompt : wanted.prompts) prompt.request.constraint = *constraint;
   co_return std::nullopt;
@@ -305,6 +288,14 @@ asio::awaitable<void> Session::end_watch() {
   ends_watch_ = false;
 }
 
+// Before anything else was sent.
+asio::awaitable<bool> Session::send_failure(Flight& flight, const ApiError& failure, bool keep) {
+  state_->count_response(error_status(failure, errors_));
+  std::string answer = format_error(failure, keep, flight.headers, /*with_body=*/true, error_shape());
+  const bool is_sent = co_await write(std::move(answer));
+  co_return is_sent&& keep;
+}
+
 asio::awaitable<bool> Session::send_whole(Flight& flight, bool keep) {
   while (flight.num_open > 0) {
     const std::vector<ChoiceEvent> events = co_await flight.outbox->take(std::chrono::hours(24));
@@ -318,12 +309,11 @@ asio::awaitable<bool> Session::send_whole(Flight& flight, bool keep) {
       if (client_gone_) co_return false;
     }
     if (!failure) continue;
-    state_->count_response(failure->status);
-    state_->log_error(*failure, request_path(flight.form), request_id_);
-    co_return co_await write(format_error(*failure, keep, flight.headers)) && keep;
+    state_->log_error(*failure, flight.dialect.path, request_id_);
+    co_return co_await send_failure(flight, *failure, keep);
   }
   state_->count_response(200);
-  TextPieces body = flight.writer.whole(flight.choices, std::move(flight.drafts));
+  TextPieces body = flight.writer->whole(flight.choices);
   std::vector<std::string> pieces;
   pieces.push_back(format_head(200, "application/json", body.size(), keep, flight.headers));
   for (std::string& piece : body.take()) pieces.push_back(std::move(piece));
@@ -344,26 +334,21 @@ asio::awaitable<bool> Session::send_stream(Flight& flight, bool keep, bool chunk
     do {
       const std::span<const ChoiceEvent> slice = slice_of(rest);
       rest = rest.subspan(slice.size());
-      std::string out = events.empty() ? ": waiting\n\n" : "";
+      std::string out;
+      if (events.empty()) flight.writer->keep_alive(out);
       std::optional<ApiError> failure;
       if (flight.outbox->overflowed()) failure = state_->no_memory();
       if (!failure) failure = co_await flight.on_answerer(slice, [&] { return flight.write_chunks(slice, out); });
       if (!failure && !flight.account->set(MemoryAccount::kAnswer, out.capacity())) failure = state_->no_memory();
-      if (failure) state_->log_error(*failure, request_path(flight.form), request_id_);
-      if (failure && !head_sent && out.empty()) {
-        state_->count_response(failure->status);
-        co_return co_await write(format_error(*failure, keep, flight.headers)) && keep;
-      }
-      if (failure) out += format_event(error_body(*failure));
+      if (failure) state_->log_error(*failure, flight.dialect.path, request_id_);
+      if (failure && !head_sent && out.empty()) co_return co_await send_failure(flight, *failure, keep);
+      if (failure) flight.writer->fail(*failure, out);
       const bool last = failure || (flight.num_open == 0 && rest.empty());
-      if (last && !failure && !flight.form.infill) {
-        if (flight.form.include_usage) flight.writer.usage_chunk(flight.choices, out);
-        out += "data: [DONE]\n\n";
-      }
+      if (last && !failure) flight.writer->end(flight.choices, out);
       std::string bytes;
       if (!head_sent) {
         state_->count_response(200);
-        bytes = format_stream_head(chunked, keep, flight.headers);
+        bytes = format_stream_head(chunked, keep, flight.headers, flight.dialect.stream_type);
         head_sent = true;
       }
       if (!out.empty()) bytes += format_chunk(out, chunked);

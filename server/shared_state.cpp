@@ -12,6 +12,12 @@ bool is_fault(int status) {
   return status >= 500 && status != 501 && status != 503 && status != 504 && status != 505;
 }
 
+ApiError unavailable(std::string code, std::string message, int retry_after_s) {
+  ApiError error = http_error(503, std::move(code), std::move(message));
+  error.retry_after_s = retry_after_s;
+  return error;
+}
+
 }  // namespace
 
 ServerFigures SharedState::figures() const {
@@ -30,6 +36,17 @@ ApiError SharedState::no_memory() const {
                  "client memory: expected at most {} MiB held for bodies, waiting requests and answers, "
                  "{} MiB are taken (--client-memory-mib)",
                  memory->limit_bytes() >> 20, memory->used_bytes() >> 20));
+}
+
+std::optional<ApiError> SharedState::not_ready() const {
+  if (!loaded) return unavailable("loading", "the model is being loaded", 5);
+  if (std::optional<std::string> trouble = door->trouble()) return unavailable("unavailable", *trouble, 10);
+  if (draining) return unavailable("draining", "the server is shutting down", 10);
+  return std::nullopt;
+}
+
+ApiResult<const ServedModel*> SharedState::model_of(const boost::json::object&) const {
+  return &model;
 }
 
 // Messages may name what a client sent: quoted, so that they cannot forge a line.

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "core/log/log.h"
@@ -52,6 +53,10 @@ struct SharedState {
   ServerFigures figures() const;
   // 503: clients hold all that they may.
   ApiError no_memory() const;
+  // Why no request can be served; nothing: it can.
+  std::optional<ApiError> not_ready() const;
+  // The model that a request's body asks for; before the dialect reads the body, which judges `model` itself.
+  ApiResult<const ServedModel*> model_of(const boost::json::object& body) const;
 
   // One line for a client that got `error` instead of an answer, level error where the fault is ours; and it is
   // counted. Lines are bounded, as clients cause them.

@@ -504,8 +504,7 @@ TEST_CASE("messages are checked one by one") {
       Row{R"({"messages": [{"content": "a"}]})", "messages[0].role"},
       Row{R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u"}}]}]})",
           "messages[0].content[0].type"},
-      Row{R"({"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "function"}]})",
-          "tools[0].function"},
+      Row{R"({"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "function"}]})", "tools[0].function"},
       Row{R"({"messages": [{"role": "user", "content": "a"}], "tool_choice": "required"})", "tool_choice"},
       Row{R"({"messages": [{"role": "user", "content": "a"}], "top_logprobs": 2})", "top_logprobs"},
       Row{R"({"messages": [{"role": "user", "content": "a"}], "logprobs": true, "top_logprobs": 21})", "top_logprobs"},
@@ -675,11 +674,12 @@ TEST_CASE("as many of the longest tokens as the context has are the longest text
   CHECK(text_bytes_max(model) == 3 * 3 * 2);
 }
 
-json::object whole(const AnswerWriter& writer, const std::vector<Choice>& choices, std::vector<ChoiceDelta>& answers) {
-  std::vector<AnswerDraft> drafts(answers.size());
-  for (size_t i = 0; i < answers.size(); ++i) writer.add(answers[i], drafts[i]);
+json::object whole(const std::unique_ptr<AnswerWriter>& writer, const std::vector<Choice>& choices,
+                   const std::vector<ChoiceDelta>& answers) {
+  for (size_t i = 0; i < answers.size(); ++i) writer->add(i, answers[i]);
+  CHECK(writer->held_bytes() > 0);
   std::string text;
-  for (const std::string& piece : writer.whole(choices, std::move(drafts)).take()) text += piece;
+  for (const std::string& piece : writer->whole(choices).take()) text += piece;
   auto value = read_json(text);
   INFO(text);
   REQUIRE(value.ok());
@@ -705,7 +705,7 @@ TEST_CASE("echo gives the prompt's text and the log-probabilities of its tokens"
   TokenEvent end;
   end.finish = FinishReason::kLength;
   answers[0].append(choices[0].advance(end));
-  const json::object body = whole(AnswerWriter(&model, request.form, {"cmpl-1", 5}), choices, answers);
+  const json::object body = whole(make_completion_writer(model, request.form, {"cmpl-1", 5}), choices, answers);
   const json::object& choice = body.at("choices").as_array()[0].as_object();
   CHECK(choice.at("text") == "xyz");
   CHECK(choice.at("finish_reason") == "length");
@@ -738,7 +738,7 @@ TEST_CASE("an answer has the fields that clients read") {
   TokenEvent end = token(kEndToken, 0, FinishReason::kEos);
   end.cached_tokens = 7;
   answers[0].append(choices[0].advance(end));
-  const json::object body = whole(AnswerWriter(&model, request.form, {"chatcmpl-1", 5}), choices, answers);
+  const json::object body = whole(make_chat_writer(model, request.form, {"chatcmpl-1", 5}), choices, answers);
   CHECK(body.at("object") == "chat.completion");
   CHECK(body.at("model") == "letters");
   const json::object& choice = body.at("choices").as_array()[0].as_object();
@@ -771,7 +771,7 @@ TEST_CASE("of best_of choices the n with the best mean log-probability are shown
       answer.append(choice.advance(event));
     }
   }
-  const json::object body = whole(AnswerWriter(&model, request.form, {"cmpl-1", 5}), choices, answers);
+  const json::object body = whole(make_completion_writer(model, request.form, {"cmpl-1", 5}), choices, answers);
   std::string texts;
   for (const json::value& choice : body.at("choices").as_array()) {
     CHECK(choice.at("logprobs").is_null());

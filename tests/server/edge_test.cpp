@@ -42,18 +42,42 @@ TEST_CASE("origins are compared whole") {
 }
 
 TEST_CASE("paths have aliases, and nothing else is normalised") {
+  const auto found = [](std::string_view path) {
+    const Route route = find_route("GET", path);
+    return route.at_path ? std::string(route.at_path->path) : "none";
+  };
   for (const char* path :
        {"/v1/chat/completions", "/chat/completions", "/v1/chat/completions/", "/v1/chat%2Fcompletions"})
-    CHECK(find_route(path).page == Page::kChat);
+    CHECK(found(path) == "/chat/completions");
   for (const char* path : {"/v1/models", "/models", "/v1/models/", "/models/", "/v1/model%73"})
-    CHECK(find_route(path).page == Page::kModels);
-  CHECK(find_route("/v1/models/a%2fb").model == "a/b");
-  CHECK(find_route("/models/a").model == "a");
-  CHECK(find_route("/v1/loads").page == Page::kLoads);
+    CHECK(found(path) == "/models");
+  CHECK(found("/v1/models/a%2fb") == "/models/{id}");
+  CHECK(find_route("GET", "/v1/models/a%2fb").rest == "a/b");
+  CHECK(find_route("GET", "/models/a").rest == "a");
+  CHECK(find_route("GET", "/models/%").rest == "%");
+  CHECK(found("/v1/loads") == "/loads");
   for (const char* path : {"/", "/v1", "/v1/", "/v1/v1/models", "/v1/health", "//health", "/health//", "/he%61lth%00",
                            "/%", "/HEALTH", "/v1/chat"})
-    CHECK(find_route(path).page == Page::kNone);
+    CHECK(found(path) == "none");
   CHECK(known_paths().find("POST /v1/chat/completions, ") != std::string::npos);
+}
+
+TEST_CASE("a path has the methods of its rows") {
+  for (const char* method : {"GET", "HEAD"}) CHECK(find_route(method, "/health").row);
+  for (const char* method : {"POST", "PUT", "OPTIONS", "get"}) {
+    const Route route = find_route(method, "/health");
+    CHECK_FALSE(route.row);
+    CHECK(route.at_path);
+    CHECK(route.allowed == "GET, HEAD, OPTIONS");
+  }
+  CHECK(find_route("POST", "/v1/completions").row);
+  CHECK(find_route("GET", "/v1/completions").allowed == "POST, OPTIONS");
+  std::set<std::string> open;
+  for (const RouteRow& row : routes()) {
+    CHECK(find_route(method_name(row.method), fmt::format("{}{}", row.is_v1 ? "/v1" : "", row.path)).row == &row);
+    if (row.access == Access::kOpen) open.emplace(row.path);
+  }
+  CHECK(open == std::set<std::string>{"/health", "/ready", "/live", "/version"});
 }
 
 TEST_CASE("what is shown of a text from outside is short and plain") {

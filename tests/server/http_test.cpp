@@ -129,6 +129,41 @@ TEST_CASE("errors carry what clients act upon") {
   CHECK(text(ErrorCode::kContextLength).find("\"code\":\"context_length_exceeded\"") != std::string::npos);
 }
 
+TEST_CASE("each dialect has its own form of an error") {
+  const ApiError wrong = invalid_field("max_tokens", "expected a number");
+  const ApiError busy = to_api_error(Error{ErrorCode::kOverloaded, "full"});
+  const auto body = [](const ApiError& error, ErrorForm form) {
+    return boost::json::serialize(error_body(error, {form, "req-1"}));
+  };
+  CHECK(body(wrong, ErrorForm::kOpenAi) ==
+        R"({"error":{"message":"max_tokens: expected a number","type":"invalid_request_error","param":"max_tokens",)"
+        R"("code":"invalid_argument"}})");
+  CHECK(body(wrong, ErrorForm::kOllama) == R"({"error":"max_tokens: expected a number"})");
+  CHECK(body(wrong, ErrorForm::kMessages) ==
+        R"({"type":"error","error":{"type":"invalid_request_error","message":"max_tokens: expected a number"},)"
+        R"("request_id":"req-1"})");
+  CHECK(body(busy, ErrorForm::kMessages).find(R"("type":"overloaded_error")") != std::string::npos);
+  for (const auto& [status, type] : {std::pair{401, "authentication_error"},
+                                     {403, "permission_error"},
+                                     {404, "not_found_error"},
+                                     {405, "not_found_error"},
+                                     {413, "request_too_large"},
+                                     {415, "invalid_request_error"},
+                                     {429, "rate_limit_error"},
+                                     {500, "api_error"},
+                                     {504, "timeout_error"}}) {
+    CAPTURE(status);
+    const boost::json::object told = error_body(http_error(status, "code", "text"), {ErrorForm::kMessages, ""});
+    CHECK(told.at("error").at("type") == type);
+  }
+  const std::string reply = format_error(busy, true, {}, true, {ErrorForm::kMessages, "req-1"});
+  CHECK(reply.starts_with("HTTP/1.1 529 Overloaded\r\n"));
+  CHECK(reply.find("Retry-After: ") != std::string::npos);
+  CHECK(format_error(busy, true, {}, true, {ErrorForm::kOllama, ""}).starts_with("HTTP/1.1 503 "));
+  CHECK(format_stream_head(true, true, {}, "application/x-ndjson").find("Content-Type: application/x-ndjson\r\n") !=
+        std::string::npos);
+}
+
 TEST_CASE("an error's detail reaches the client's message, and only there") {
   Error error{ErrorCode::kInvalidArgument, "the template refuses this conversation"};
   error.detail = "roles must alternate";

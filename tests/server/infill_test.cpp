@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <string>
 
+#include "core/base/clock.h"
 #include "core/text/fim_tokens.h"
 #include "server/api_answer.h"
 #include "server/api_request.h"
@@ -34,6 +35,10 @@ Parsed completion(const ServedModel& model, std::string_view body) {
 std::string prompt_of(const ServedModel& model, const Parsed& parsed, size_t index = 0) {
   if (const auto* error = std::get_if<ApiError>(&parsed)) return error->param + ": " + error->message;
   return model.tokenizer->decode(std::get<ApiRequest>(parsed).prompts[index].request.prompt, true);
+}
+
+const InfillForm& form_of(const ApiRequest& request) {
+  return static_cast<const InfillForm&>(*request.form.own);
 }
 
 TEST_CASE("marks are found by the ids of the file, and by the names of every family") {
@@ -105,7 +110,7 @@ TEST_CASE("what an editor sends to /infill becomes the prompt, with as much besi
   const auto& request = std::get<ApiRequest>(parsed);
   CHECK(request.prompts[0].request.max_tokens == 32);
   CHECK(request.prompts[0].request.sampling.top_k == 40);
-  CHECK_FALSE(request.form.infill->is_cut);
+  CHECK_FALSE(form_of(request).is_cut);
   CHECK(request.ignored_fields == std::vector<std::string>{"samplers", "n_indent", "t_max_predict_ms"});
   CHECK(prompt_of(model, infill(model, "{}")) == "<|fim_prefix|><|fim_suffix|><|fim_middle|>");
   // The last chunks stay: "<|file_sep|>file\n" and 40 bytes for each, and what stands before and behind all.
@@ -119,7 +124,7 @@ TEST_CASE("what an editor sends to /infill becomes the prompt, with as much besi
   const std::string shown = prompt_of(narrow, cut);
   CHECK(shown.starts_with("<|repo_name|>repository\n<|file_sep|>file\n6ccc"));
   CHECK(shown.find("8ccc") != std::string::npos);
-  CHECK(std::get<ApiRequest>(cut).form.infill->is_cut);
+  CHECK(form_of(std::get<ApiRequest>(cut)).is_cut);
   const ServedModel starcoder = code_model({"<fim_prefix>", "<fim_suffix>", "<fim_middle>"});
   CHECK(prompt_of(starcoder, infill(starcoder, R"({"input_prefix": "a", "input_extra": [{"text": "t"}]})")) ==
         "\n\n--- snippet ---\n\nt<fim_prefix>a<fim_suffix><fim_middle>");
@@ -134,6 +139,13 @@ TEST_CASE("what an editor sends to /infill becomes the prompt, with as much besi
   CHECK(std::get<ApiError>(infill(plain, body)).message.find("fill-in-the-middle") != std::string::npos);
 }
 
+// 2 ms to the first token, 3 ms to each later one.
+struct HandClock final : Clock {
+  TimeNs now = 1;
+  TimeNs now_ns() const override { return now; }
+  void sleep_until(TimeNs) const override {}
+};
+
 // The answer "ab", whole or as a stream.
 std::string answered(const ServedModel& model, std::string_view body, bool is_stream) {
   const Parsed parsed = infill(model, body);
@@ -141,23 +153,24 @@ std::string answered(const ServedModel& model, std::string_view body, bool is_st
   const auto& request = std::get<ApiRequest>(parsed);
   std::vector<Choice> choices;
   choices.emplace_back(&model, request.form, request.prompts[0]);
-  AnswerWriter writer(&model, request.form, {"id", 1});
-  std::vector<AnswerDraft> drafts(1);
+  HandClock clock;
+  const auto writer = make_infill_writer(model, request.form, {"id", 1}, clock);
   std::string text;
   for (const int32_t token : {int32_t{'a'}, int32_t{'b'}, kEndToken}) {
     TokenEvent event;
     event.token = token;
     event.cached_tokens = 1;
     if (token == kEndToken) event.finish = FinishReason::kEos;
+    clock.now += token == 'a' ? 2000000 : 3000000;
+    writer->note(event);
     const ChoiceDelta delta = choices[0].advance(event);
-    writer.set_times({2, 6});
     if (is_stream)
-      writer.chunk(0, delta, token == 'a', choices, text);
+      writer->chunk(0, delta, choices, token == kEndToken, text);
     else
-      writer.add(delta, drafts[0]);
+      writer->add(0, delta);
   }
   if (is_stream) return text;
-  TextPieces pieces = writer.whole(choices, std::move(drafts));
+  TextPieces pieces = writer->whole(choices);
   for (const std::string& piece : pieces.take()) text += piece;
   return text;
 }

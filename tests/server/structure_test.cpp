@@ -141,6 +141,8 @@ struct Reading {
   explicit Reading(const ServedModel& served, const std::string& rest)
       : model(served), parsed(parse(model, rest)), request(std::get<ApiRequest>(parsed)) {
     choices.emplace_back(&model, request.form, request.prompts[0]);
+    streamer = make_chat_writer(model, request.form, {"id", 1});
+    drafter = make_chat_writer(model, request.form, {"id", 1});
   }
   ChoiceDelta feed(std::string_view text, FinishReason finish = FinishReason::kEos) {
     ChoiceDelta all;
@@ -150,15 +152,15 @@ struct Reading {
       if (i == text.size()) event.finish = finish;
       if (i == text.size() && finish == FinishReason::kLength) event.token = -1;
       ChoiceDelta delta = choices[0].advance(event);
-      AnswerWriter(&model, request.form, {"id", 1}).chunk(0, delta, i == 0, choices, stream);
-      AnswerWriter(&model, request.form, {"id", 1}).add(delta, drafts[0]);
+      streamer->chunk(0, delta, choices, /*is_last=*/false, stream);
+      drafter->add(0, delta);
       all.append(std::move(delta));
       if (choices[0].finished()) break;
     }
     return all;
   }
   json::object whole() {
-    TextPieces body = AnswerWriter(&model, request.form, {"id", 1}).whole(choices, std::move(drafts));
+    TextPieces body = drafter->whole(choices);
     std::string text;
     for (const std::string& piece : body.take()) text += piece;
     return json::parse(text).as_object();
@@ -191,7 +193,7 @@ struct Reading {
   const Parsed parsed;
   const ApiRequest request;
   std::vector<Choice> choices;
-  std::vector<AnswerDraft> drafts = std::vector<AnswerDraft>(1);
+  std::unique_ptr<AnswerWriter> streamer, drafter;
   std::string stream;
 };
 
@@ -385,16 +387,16 @@ TEST_CASE("keywords that no draft knows are told, also where the grammar was the
     event.token = kEndToken;
     event.finish = FinishReason::kEos;
     const ChoiceDelta delta = choices[0].advance(event);
-    const AnswerWriter writer(&model, form, {"id", 1});
-    std::vector<AnswerDraft> drafts(1);
-    writer.add(delta, drafts[0]);
-    std::string whole, last, other;
-    TextPieces body = writer.whole(choices, std::move(drafts));
+    const auto writer = make_chat_writer(model, form, {"id", 1});
+    writer->add(0, delta);
+    std::string whole, first, last, other;
+    TextPieces body = writer->whole(choices);
     for (const std::string& piece : body.take()) whole += piece;
     CHECK(json::parse(whole).at("warnings").as_array()[1].at("param") == "tools[0].function.parameters");
-    writer.chunk(0, delta, true, choices, last, /*is_last=*/true);
+    writer->chunk(0, ChoiceDelta(), choices, /*is_last=*/false, first);
+    writer->chunk(0, delta, choices, /*is_last=*/true, last);
     CHECK(json::parse(std::string_view(last).substr(6)).at("warnings").as_array().size() == 2);
-    writer.chunk(0, delta, true, choices, other);
+    writer->chunk(0, delta, choices, /*is_last=*/false, other);
     CHECK_FALSE(json::parse(std::string_view(other).substr(6)).as_object().contains("warnings"));
   }
   CHECK(model.grammars->figures().num_compiled == 1);

@@ -63,8 +63,7 @@ Answered answer(const ServedModel& model, std::string_view fields, const std::ve
   std::unique_ptr<ConstraintMatcher> matcher = constraint->start();
   std::vector<Choice> choices;
   choices.emplace_back(&model, request.form, request.prompts[0]);
-  const AnswerWriter writer(&model, request.form, {"id", 1});
-  std::vector<AnswerDraft> drafts(1);
+  const auto writer = make_chat_writer(model, request.form, {"id", 1});
   std::vector<int32_t> tokens;
   size_t wish = 0;
   for (int i = 0; i < 400 && !choices[0].finished(); ++i) {
@@ -95,11 +94,11 @@ Answered answer(const ServedModel& model, std::string_view fields, const std::ve
     event.token = token;
     if (model.tokenizer->is_end_of_generation(token)) event.finish = FinishReason::kEos;
     if (matcher->ended()) event.finish = FinishReason::kGrammarEnd;
-    writer.add(choices[0].advance(event), drafts[0]);
+    writer->add(0, choices[0].advance(event));
   }
   REQUIRE(choices[0].finished());
   std::string text;
-  TextPieces body = writer.whole(choices, std::move(drafts));
+  TextPieces body = writer->whole(choices);
   for (const std::string& piece : body.take()) text += piece;
   const json::object whole = json::parse(text).as_object();
   const json::object& choice = whole.at("choices").as_array()[0].as_object();

@@ -1,0 +1,34 @@
+#include "server/dialect.h"
+
+#include "core/base/check.h"
+#include "server/api_answer.h"
+#include "server/http.h"
+
+namespace llmrt::server {
+namespace {
+
+std::unique_ptr<AnswerWriter> make_timed_infill_writer(const ServedModel& model, const AnswerForm& form,
+                                                       AnswerHead head) {
+  static const SteadyClock clock;
+  return make_infill_writer(model, form, std::move(head), clock);
+}
+
+constexpr Dialect kDialects[] = {
+    {Endpoint::kChat, "/v1/chat/completions", "chatcmpl-", kEventStream, CountedPath::kChatCompletions, parse_chat,
+     make_chat_writer},
+    {Endpoint::kCompletion, "/v1/completions", "cmpl-", kEventStream, CountedPath::kCompletions, parse_completion,
+     make_completion_writer},
+    {Endpoint::kInfill, "/infill", "infill-", kEventStream, CountedPath::kInfill, parse_infill,
+     make_timed_infill_writer},
+};
+
+}  // namespace
+
+const Dialect& dialect_of(Endpoint endpoint) {
+  for (const Dialect& dialect : kDialects)
+    if (dialect.endpoint == endpoint) return dialect;
+  LLMRT_CHECK(false, "an endpoint without a dialect");
+  return kDialects[0];
+}
+
+}  // namespace llmrt::server
