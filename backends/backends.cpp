@@ -38,8 +38,8 @@ std::vector<DeviceInfo> list_cuda() {
   if (reports->empty()) return {nothing("cuda", "the driver found no device")};
   std::vector<DeviceInfo> infos;
   for (const cuda::DeviceReport& report : *reports)
-    infos.push_back({fmt::format("cuda:{}", infos.size()), report.name, report.tier, report.driver, report.memory_bytes,
-                     report.memory_free_bytes, false, report.usable, report.reason});
+    infos.push_back({fmt::format("cuda:{}", infos.size()), report.name, report.tier, report.driver, report.pci_address,
+                     report.memory_bytes, report.memory_free_bytes, false, report.usable, report.reason});
   return infos;
 }
 #endif
@@ -52,7 +52,8 @@ std::vector<DeviceInfo> list_vulkan() {
   std::vector<DeviceInfo> infos;
   for (const vulkan::DeviceReport& report : *reports)
     infos.push_back({fmt::format("vulkan:{}", infos.size()), report.name, report.tier, report.driver,
-                     report.memory_bytes, report.memory_free_bytes, report.is_cpu, report.usable, report.reason});
+                     report.pci_address, report.memory_bytes, report.memory_free_bytes, report.is_cpu, report.usable,
+                     report.reason});
   return infos;
 }
 #endif
@@ -90,7 +91,8 @@ Result<std::unique_ptr<Backend>> open_device(const std::string& id) {
   const size_t colon = id.find(':');
   uint32_t device_idx = 0;
   const char *first = id.data() + std::min(colon, id.size() - 1) + 1, *last = id.data() + id.size();
-  const bool numbered = colon != std::string::npos && std::from_chars(first, last, device_idx).ptr == last && first != last;
+  const bool numbered =
+      colon != std::string::npos && std::from_chars(first, last, device_idx).ptr == last && first != last;
   for (const BackendRow& row : kBackends)
     if (row.name && numbered && id.substr(0, colon) == row.name) {
       auto backend = row.open(device_idx);

@@ -238,6 +238,22 @@ void write_states(Writer& out, const StateStats& states) {
   out.counter("state_checkpoint_hits_total", states.num_hits, "Requests that went on from a checkpoint.");
 }
 
+// What nobody says has no line: 0 would be taken for a figure.
+void write_device(Writer& out, const ServedModel& model) {
+  if (!model.device_monitor) return;
+  const DeviceFigures figures = model.device_monitor->read();
+  const auto write = [&](std::string_view name, const auto& figure, std::string_view help) {
+    if (figure) out.gauge(name, *figure, help);
+  };
+  write("device_memory_used_bytes", figures.memory_used_bytes, "Device memory in use, by every program.");
+  write("device_memory_bytes", figures.memory_total_bytes, "Memory of the device.");
+  write("device_busy_ratio", figures.busy_ratio, "Share of time in which the device computed, as its driver counts.");
+  write("device_core_clock_hertz", figures.core_clock_hz, "Clock of the processors.");
+  write("device_memory_clock_hertz", figures.memory_clock_hz, "Clock of the memory.");
+  write("device_power_watts", figures.power_watts, "Power that the device takes.");
+  write("device_temperature_celsius", figures.temperature_celsius, "Temperature of the device.");
+}
+
 void write_server(Writer& out, const ServerFigures& server) {
   out.head(Kind::kCounter, "http_responses_total", "HTTP responses, by status.");
   for (const auto& [status, count] : server.responses)
@@ -279,6 +295,7 @@ std::string metrics_text(const MetricsSource& source, MetricsFormat format) {
   out.gauge("kv_usage_ratio", used, "Share of the KV pool in use, 0 to 1.");
   write_kv_groups(out, stats);
   write_states(out, stats.states);
+  write_device(out, source.model);
   out.counter("prompt_tokens_total", stats.prompt_tokens, "Prompt tokens of admitted requests.");
   out.counter("prefix_cache_queries_total", stats.prefix_queries, "Prompt tokens looked up in the prefix cache.");
   out.counter("prefix_cache_hits_total", stats.prefix_hits, "Prompt tokens found there.");

@@ -8,6 +8,7 @@
 
 #include "core/chat/resolved_format.h"
 #include "core/grammar/grammar_compiler.h"
+#include "core/platform/device_monitor.h"
 #include "core/text/chat_template.h"
 #include "core/text/fim_tokens.h"
 #include "core/text/tokenizer.h"
@@ -33,6 +34,7 @@ struct ServedModel {
   // The most bytes of a text that may fit in the context, as Server::listen finds (text_bytes_max); 0: no such bound.
   size_t text_bytes_max = 0;
   ServedOrigin origin;
+  std::shared_ptr<const DeviceMonitor> device_monitor;  // of the origin's device; null: nobody tells of it
   // How answers of chats are written; null: as plain text.
   std::shared_ptr<const ResolvedFormat> chat_format;
   bool reads_answers = true;  // thoughts and calls are told apart from content

@@ -56,6 +56,7 @@ Caps caps_of(uint32_t device_idx, const DeviceReport& report, const DeviceFacts&
   caps.tier = report.tier;
   caps.memory_bytes = report.memory_bytes;
   caps.memory_free_bytes = report.memory_free_bytes;
+  caps.pci_address = report.pci_address;
   caps.range_bytes_max = report.memory_bytes;
   caps.activation_dtype = DType::kF16;
   caps.kv_dtypes.assign(std::begin(kKvDTypes), std::end(kKvDTypes));

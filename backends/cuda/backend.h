@@ -11,7 +11,7 @@
 namespace llmrt::cuda {
 
 struct DeviceReport {
-  std::string name, tier, driver;
+  std::string name, tier, driver, pci_address;
   uint64_t memory_bytes = 0, memory_free_bytes = 0;
   bool usable = false;
   std::string reason;  // why it is skipped, when not usable

@@ -4,6 +4,7 @@
 #include "backends/cuda/backend.h"
 #include "backends/cuda/check.h"
 #include "backends/cuda/ops/probe.h"
+#include "core/platform/device_monitor.h"
 
 namespace llmrt::cuda {
 namespace {
@@ -17,6 +18,9 @@ Result<DeviceReport> report_of(int device) {
   report.name = properties.name;
   report.tier = fmt::format("sm_{}{}", properties.major, properties.minor);
   report.driver = fmt::format("CUDA {}.{}", driver / 1000, driver % 1000 / 10);
+  report.pci_address =
+      pci_address_text(static_cast<uint32_t>(properties.pciDomainID), static_cast<uint32_t>(properties.pciBusID),
+                       static_cast<uint32_t>(properties.pciDeviceID), 0);
   report.memory_bytes = properties.totalGlobalMem;
   // From here on a failure is the device's own, and its reason.
   size_t free_bytes = 0, total_bytes = 0;

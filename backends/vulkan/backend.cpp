@@ -99,6 +99,7 @@ void VulkanBackend::fill_caps(uint32_t device_idx) {
   caps_.unified_memory = traits.unified_memory;
   caps_.memory_bytes = traits.memory_bytes;
   caps_.memory_free_bytes = traits.memory_free_bytes;
+  caps_.pci_address = traits.pci_address;
   caps_.range_bytes_max = traits.range_bytes;
   // A GPU reads half the bytes and feeds its matrix units; a CPU would only convert back and forth.
   caps_.activation_dtype = traits.cpu_kernels || traits.tier == Tier::kScalar ? DType::kF32 : DType::kF16;
@@ -261,9 +262,9 @@ Result<std::vector<DeviceReport>> list_devices() {
   if (!candidates) return candidates.error();
   std::vector<DeviceReport> reports;
   for (const Candidate& c : *candidates)
-    reports.push_back({c.traits.name, tier_name(c.traits.tier), c.traits.driver, c.traits.memory_bytes,
-                       c.traits.memory_free_bytes, c.traits.is_cpu, c.type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU,
-                       c.usable, c.reason});
+    reports.push_back({c.traits.name, tier_name(c.traits.tier), c.traits.driver, c.traits.pci_address,
+                       c.traits.memory_bytes, c.traits.memory_free_bytes, c.traits.is_cpu,
+                       c.type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU, c.usable, c.reason});
   return reports;
 }
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "backends/vulkan/check.h"
+#include "core/platform/device_monitor.h"
 
 namespace llmrt::vulkan {
 namespace {
@@ -156,6 +157,16 @@ uint32_t count_simd_registers(const Instance& instance, VkPhysicalDevice physica
   return amd.vgprsPerSimd * amd.wavefrontSize / 64;
 }
 
+std::string read_pci_address(const Instance& instance, VkPhysicalDevice physical,
+                             const std::set<std::string>& extensions) {
+  if (!extensions.count(VK_EXT_PCI_BUS_INFO_EXTENSION_NAME)) return {};
+  VkPhysicalDevicePCIBusInfoPropertiesEXT pci{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT};
+  VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
+  properties.pNext = &pci;
+  instance.GetPhysicalDeviceProperties2(physical, &properties);
+  return pci_address_text(pci.pciDomain, pci.pciBus, pci.pciDevice, pci.pciFunction);
+}
+
 }  // namespace
 
 void read_memory(const Instance& instance, VkPhysicalDevice physical, bool has_budget, bool is_integrated,
@@ -204,6 +215,7 @@ Candidate inspect(const Instance& instance, VkPhysicalDevice physical) {
   traits.driver = fmt::format("{} {}, {}", v12.driverName, v12.driverInfo, traits.driver);
 
   const std::set<std::string> extensions = extensions_of(instance, physical);
+  traits.pci_address = read_pci_address(instance, physical, extensions);
   const bool has_matrix = extensions.count(VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME) > 0;
   Features features;
   features.chain(has_matrix);

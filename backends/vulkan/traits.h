@@ -25,8 +25,9 @@ struct Fragment {
 };
 
 struct Traits {
-  std::string name;    // as the driver calls it
-  std::string driver;  // name, version, API version
+  std::string name;         // as the driver calls it
+  std::string driver;       // name, version, API version
+  std::string pci_address;  // "0000:65:00.0"; empty: the driver does not say
   Tier tier = Tier::kScalar;
   bool is_cpu = false;
   bool cpu_kernels = false;  // kernels for subgroups that are vectors of a CPU: one subgroup a group, few barriers

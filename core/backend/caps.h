@@ -14,6 +14,7 @@ namespace llmrt {
 struct Caps {
   std::string device_id;                 // "cuda:0", "vulkan:1", "reference:0"
   std::string device_name;               // as the driver calls it
+  std::string pci_address;               // "0000:65:00.0"; empty: the driver does not say
   std::string driver;                    // its name and versions; may be empty
   std::string tier;                      // "T1 subgroup", "sm_90a", ...
   bool is_cpu = false;                   // the "device" is the host's processor (lavapipe)

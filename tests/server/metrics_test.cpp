@@ -338,6 +338,26 @@ TEST_CASE("all Accept lines of a request count") {
   CHECK(scan.head.accept == "text/plain;q=0.5,application/openmetrics-text");
 }
 
+TEST_CASE("metrics tell of the device what its driver says, and nothing else") {
+  struct SomeMonitor : DeviceMonitor {
+    DeviceFigures read() const override {
+      DeviceFigures figures;
+      figures.memory_used_bytes = uint64_t{3} << 40;
+      figures.power_watts = 310.5;
+      return figures;
+    }
+  };
+  Figures figures = some_figures();
+  CHECK(figures.text(MetricsFormat::kText).find("llmrt_device_power") == std::string::npos);
+  figures.model.device_monitor = std::make_shared<SomeMonitor>();
+  const std::string text = figures.text(MetricsFormat::kText);
+  CHECK(text.find("# TYPE llmrt_device_memory_used_bytes gauge\nllmrt_device_memory_used_bytes 3298534883328\n") !=
+        std::string::npos);
+  CHECK(text.find("\nllmrt_device_power_watts 310.5\n") != std::string::npos);
+  for (const char* absent : {"device_memory_bytes", "busy_ratio", "clock", "temperature"})
+    CHECK(text.find(absent) == std::string::npos);
+}
+
 TEST_CASE("the process is read from what the kernel says") {
   const auto stat = parse_process_stat(
       "4711 (a ) b) (c) S 1 2 3 4 5 6 7 8 9 10 250 50 13 14 15 16 17 18 9000 123456 77 18446744073709551615 1\n");

@@ -429,6 +429,7 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
                         .device = caps.device_id,
                         .device_name = caps.device_name,
                         .kv_dtype = kv_dtype_name((*engine)->config().kv_dtype)};
+  open.served.device_monitor = monitor_device(caps.pci_address);
   return std::move(*engine);
 }
 

@@ -42,6 +42,7 @@ struct cudaDeviceProp {
   char name[256];
   size_t totalGlobalMem;
   int major, minor;
+  int pciDomainID, pciBusID, pciDeviceID;
 };
 struct cudaFuncAttributes {
   int numRegs, ptxVersion;
