@@ -304,6 +304,7 @@ Request make_request(Fields& fields, const SharedFields& shared, const ServedMod
   request.batch_invariant = shared.batch_invariant;
   request.deadline_ms = shared.deadline_ms;
   request.cache_salt = shared.cache_salt;
+  request.policy = model.policy;
   if (!request.beam || fields.failed()) return request;
   if (const Status status = validate(request, model.vocab_size); !status) {  // says what does not go together with it
     ApiError error = to_api_error(status.error());
