@@ -24,6 +24,8 @@ class AnswerWriter {
  public:
   virtual ~AnswerWriter() = default;
 
+  // What the writer keeps of the answer so far.
+  virtual size_t held_bytes() const = 0;
   // Each event of the engine, before its choice takes it: for dialects that tell times.
   virtual void note(const TokenEvent& event) { static_cast<void>(event); }
 
@@ -31,8 +33,6 @@ class AnswerWriter {
 
   // What a delta adds to choice `choice`.
   virtual void add(size_t choice, const ChoiceDelta& delta) = 0;
-  // What all that was added takes.
-  virtual size_t held_bytes() const = 0;
   // The body, once every choice has ended. `choices`: form.best_of of each prompt in a row.
   virtual TextPieces whole(const std::vector<Choice>& choices) = 0;
 

@@ -46,6 +46,8 @@ boost::json::object usage_of(const std::vector<Choice>& choices, const AnswerFor
 std::vector<size_t> shown_choices(const std::vector<Choice>& choices, const AnswerForm& form);
 // JSON has no infinity; -9999 is what others write for "never".
 void append_logprob(float logprob, std::string& out);
+// A token as OpenAI's lists of chats and responses show it, with its alternatives; special tokens are spelled out.
+void append_token_entry(const ServedModel& model, const TokenRecord& record, bool with_ids, std::string& out);
 // ,"warnings":[...], or nothing.
 void append_warnings(const AnswerForm& form, std::string& out);
 

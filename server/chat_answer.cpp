@@ -19,6 +19,22 @@ void append_call_head(std::string_view id, std::string_view name, bool is_custom
   out += is_custom ? ",\"input\":\"" : ",\"arguments\":\"";
 }
 
+// Without the closing brace: top_logprobs may follow.
+void append_token(int32_t token, std::string_view bytes, bool has_logprob, float logprob, bool with_ids,
+                  std::string& out) {
+  out += "{\"token\":";
+  append_string(replace_invalid_utf8(bytes), out);
+  out += ",\"logprob\":";
+  if (has_logprob)
+    append_logprob(logprob, out);
+  else
+    out += "null";
+  out += ",\"bytes\":";
+  append_list(bytes.size(), out,
+              [&](size_t i) { fmt::format_to(std::back_inserter(out), "{}", static_cast<unsigned char>(bytes[i])); });
+  if (with_ids) fmt::format_to(std::back_inserter(out), ",\"token_id\":{}", token);
+}
+
 class ChatWriter final : public OpenAiWriter {
  public:
   using OpenAiWriter::OpenAiWriter;
@@ -41,38 +57,12 @@ class ChatWriter final : public OpenAiWriter {
     append_entry(record, member);
     append_member(draft.tokens, member);
   }
-  void append_token(int32_t token, std::string_view bytes, bool has_logprob, float logprob, std::string& out) const;
-  void append_entry(const TokenRecord& record, std::string& out) const;
+  void append_entry(const TokenRecord& record, std::string& out) const {
+    append_token_entry(model_, record, form_.return_token_ids, out);
+  }
   void first_chunk(size_t choice, const std::vector<Choice>& choices, std::string& out) const;
   void part_chunk(size_t choice, const AnswerPart& part, const std::vector<Choice>& choices, std::string& out) const;
 };
-
-// Without the closing brace: top_logprobs may follow.
-void ChatWriter::append_token(int32_t token, std::string_view bytes, bool has_logprob, float logprob,
-                              std::string& out) const {
-  out += "{\"token\":";
-  append_string(replace_invalid_utf8(bytes), out);
-  out += ",\"logprob\":";
-  if (has_logprob)
-    append_logprob(logprob, out);
-  else
-    out += "null";
-  out += ",\"bytes\":";
-  append_list(bytes.size(), out,
-              [&](size_t i) { fmt::format_to(std::back_inserter(out), "{}", static_cast<unsigned char>(bytes[i])); });
-  if (form_.return_token_ids) fmt::format_to(std::back_inserter(out), ",\"token_id\":{}", token);
-}
-
-void ChatWriter::append_entry(const TokenRecord& record, std::string& out) const {
-  append_token(record.token, record.bytes, record.has_logprob, record.logprob, out);
-  out += ",\"top_logprobs\":";
-  append_list(record.top.size(), out, [&](size_t i) {
-    const TopLogprob& other = record.top[i];
-    append_token(other.token, bytes_of(other.token), true, other.logprob, out);
-    out += '}';
-  });
-  out += '}';
-}
 
 void ChatWriter::append_said(AnswerDraft& draft, TextPieces& body) const {
   body.append("\"message\":{\"role\":\"assistant\",\"content\":");
@@ -177,6 +167,18 @@ void ChatWriter::chunk(size_t choice, const ChoiceDelta& delta, const std::vecto
 }
 
 }  // namespace
+
+void append_token_entry(const ServedModel& model, const TokenRecord& record, bool with_ids, std::string& out) {
+  append_token(record.token, record.bytes, record.has_logprob, record.logprob, with_ids, out);
+  out += ",\"top_logprobs\":";
+  append_list(record.top.size(), out, [&](size_t i) {
+    const TopLogprob& other = record.top[i];
+    const std::string_view bytes = model.tokenizer ? model.tokenizer->token_bytes(other.token, /*special=*/true) : "";
+    append_token(other.token, bytes, true, other.logprob, with_ids, out);
+    out += '}';
+  });
+  out += '}';
+}
 
 std::unique_ptr<AnswerWriter> make_chat_writer(const ServedModel& model, const AnswerForm& form, AnswerHead head) {
   return std::make_unique<ChatWriter>(model, form, std::move(head));

@@ -29,19 +29,6 @@ void read_neutral_prompt(Fields& fields) {
   fields.neutral("add_special_tokens", is_false, "false");
 }
 
-// How many values there are, counted until there are more than `most`.
-size_t count_values(const json::value& value, size_t most) {
-  size_t count = 1;
-  if (const auto* array = value.if_array()) {
-    for (const json::value& item : *array)
-      if ((count += count_values(item, most)) > most) break;
-  } else if (const auto* object = value.if_object()) {
-    for (const auto& member : *object)
-      if ((count += count_values(member.value(), most)) > most) break;
-  }
-  return count;
-}
-
 // Whether a field is small enough for the template; absent ones are.
 bool check_values(Fields& fields, std::string_view name) {
   const json::value* value = fields.any(name);
@@ -288,6 +275,18 @@ void cut_behind_last_message(Fields& fields, const ChatContext& chat, std::vecto
 }
 
 }  // namespace
+
+size_t count_values(const json::value& value, size_t most) {
+  size_t count = 1;
+  if (const auto* array = value.if_array()) {
+    for (const json::value& item : *array)
+      if ((count += count_values(item, most)) > most) break;
+  } else if (const auto* object = value.if_object()) {
+    for (const auto& member : *object)
+      if ((count += count_values(member.value(), most)) > most) break;
+  }
+  return count;
+}
 
 ReadChat read_chat(Fields& fields, const ServedModel& model, const ParseContext& parse, bool only_counting,
                    std::vector<std::string>& ignored) {

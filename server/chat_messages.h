@@ -23,6 +23,9 @@ inline constexpr size_t kTemplateVariablesMax = 256;
 // it stay text. The template keeps copies of its own.
 inline constexpr size_t kTemplateValuesMax = 1 << 17;
 
+// How many JSON values there are, counted until there are more than `most`.
+size_t count_values(const boost::json::value& value, size_t most);
+
 // The template's variables.
 using ChatContext = boost::json::object;
 

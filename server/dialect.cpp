@@ -3,6 +3,8 @@
 #include "core/base/check.h"
 #include "server/api_answer.h"
 #include "server/http.h"
+#include "server/responses_answer.h"
+#include "server/responses_request.h"
 
 namespace llmrt::server {
 namespace {
@@ -20,6 +22,8 @@ constexpr Dialect kDialects[] = {
      make_completion_writer},
     {Endpoint::kInfill, "/infill", "infill-", kEventStream, CountedPath::kInfill, parse_infill,
      make_timed_infill_writer},
+    {Endpoint::kResponses, "/v1/responses", "resp_", kEventStream, CountedPath::kResponses, parse_responses,
+     make_responses_writer},
 };
 
 }  // namespace

@@ -325,21 +325,6 @@ bool equals(const json::value& value, double number) {
   return value.is_number() && value.to_number<double>() == number;
 }
 
-// What a value takes at least as text, counted until it passes `most`.
-size_t text_bytes(const json::value& value, size_t most) {
-  size_t bytes = 1;
-  if (const auto* text = value.if_string()) {
-    bytes += text->size();
-  } else if (const auto* array = value.if_array()) {
-    for (const json::value& item : *array)
-      if ((bytes += text_bytes(item, most)) > most) break;
-  } else if (const auto* object = value.if_object()) {
-    for (const auto& member : *object)
-      if ((bytes += member.key().size() + text_bytes(member.value(), most)) > most) break;
-  }
-  return bytes;
-}
-
 // Those that a slip may stand for: read by the endpoint, or refused by it.
 std::string_view meant_name(std::string_view name, const Fields& fields, Endpoint endpoint) {
   for (const std::string_view known : fields.known())
@@ -361,6 +346,20 @@ bool judge_known(Fields& fields, const KnownField& field, const json::value& val
 }
 
 }  // namespace
+
+size_t text_bytes_least(const json::value& value, size_t most) {
+  size_t bytes = 1;
+  if (const auto* text = value.if_string()) {
+    bytes += text->size();
+  } else if (const auto* array = value.if_array()) {
+    for (const json::value& item : *array)
+      if ((bytes += text_bytes_least(item, most)) > most) break;
+  } else if (const auto* object = value.if_object()) {
+    for (const auto& member : *object)
+      if ((bytes += member.key().size() + text_bytes_least(member.value(), most)) > most) break;
+  }
+  return bytes;
+}
 
 std::span<const KnownField> known_fields() {
   return kKnown;
@@ -451,7 +450,7 @@ void judge_rest(Fields& fields, Endpoint endpoint, bool strict, std::vector<std:
                   known ? "unsupported" : "unknown_field");
       return;
     }
-    const size_t bytes = text_bytes(value, kIdleFieldBytesMax);
+    const size_t bytes = text_bytes_least(value, kIdleFieldBytesMax);
     all_bytes += bytes;
     if (bytes > kIdleFieldBytesMax)
       fields.fail(shown_name(name), fmt::format("expected at most {} bytes in a field that has no effect, found more",

@@ -16,7 +16,7 @@
 
 namespace llmrt::server {
 
-enum class Endpoint : uint8_t { kChat = 1, kCompletion = 2, kTokenize = 4, kInfill = 8 };
+enum class Endpoint : uint8_t { kChat = 1, kCompletion = 2, kTokenize = 4, kInfill = 8, kResponses = 16 };
 
 enum class Tier : uint8_t {
   kRefused,   // at any value but the neutral ones
@@ -42,6 +42,9 @@ inline constexpr size_t kFieldsMax = 1024;                // of a body
 inline constexpr size_t kIdleFieldBytesMax = 64 << 10;    // of a field that has no effect
 inline constexpr size_t kIdleFieldsBytesMax = 256 << 10;  // of all of them
 inline constexpr size_t kIgnoredNamesMax = 8, kIgnoredNameBytesMax = 40;
+
+// What a value takes at least as text, counted until it passes `most`.
+size_t text_bytes_least(const boost::json::value& value, size_t most);
 
 // Whether they differ by one letter left out, put in, exchanged for another or for its neighbour, or by case and
 // underscores alone.

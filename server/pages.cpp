@@ -51,6 +51,14 @@ ApiResult<PageText> model_page(const PageQuery& query) {
                       fmt::format("model: there is none of the name '{}'; /v1/models lists them", shown(query.rest)));
   return page_of(model_card(model));
 }
+ApiResult<PageText> no_response_page(const PageQuery& query) {
+  ApiError error = http_error(404, "not_found",
+                              fmt::format("response_id: there is no response '{}': responses are not stored here "
+                                          "(store: false); send the whole history as input",
+                                          shown(query.rest)));
+  error.param = "response_id";
+  return error;
+}
 ApiResult<PageText> server_info_page(const PageQuery& query) {
   return page_of(server_info(query.state.model, query.state.door->stats(), query.state.config.version));
 }

@@ -28,6 +28,8 @@ ApiResult<PageText> ready_page(const PageQuery& query);
 ApiResult<PageText> metrics_page(const PageQuery& query);
 ApiResult<PageText> models_page(const PageQuery& query);
 ApiResult<PageText> model_page(const PageQuery& query);
+// Responses are not stored: there is none of any id.
+ApiResult<PageText> no_response_page(const PageQuery& query);
 ApiResult<PageText> server_info_page(const PageQuery& query);
 ApiResult<PageText> model_info_page(const PageQuery& query);
 ApiResult<PageText> load_page(const PageQuery& query);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "server/http.h"
+#include "server/responses_request.h"
 #include "server/tokenize.h"
 
 namespace llmrt::server {
@@ -10,12 +11,17 @@ namespace {
 
 constexpr JsonHandler kTokenizing = {tokenize, CountedPath::kTokenize};
 constexpr JsonHandler kDetokenizing = {detokenize, CountedPath::kDetokenize};
+constexpr JsonHandler kCountingResponses = {count_responses, CountedPath::kResponses};
 constexpr bool kNoModel = false;
 
 // The last names are what routers and load generators made for SGLang ask for.
 constexpr RouteRow kRoutes[] = {
     {Method::kPost, "/chat/completions", true, Endpoint::kChat},
     {Method::kPost, "/completions", true, Endpoint::kCompletion},
+    {Method::kPost, "/responses", true, Endpoint::kResponses},
+    {Method::kPost, "/responses/input_tokens", true, kCountingResponses},
+    {Method::kGet, "/responses/{id}", true, no_response_page},
+    {Method::kDelete, "/responses/{id}", true, no_response_page},
     {Method::kPost, "/infill", false, Endpoint::kInfill},
     {Method::kGet, "/models", true, models_page},
     {Method::kGet, "/models/{id}", true, model_page},

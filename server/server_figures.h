@@ -12,9 +12,9 @@
 namespace llmrt::server {
 
 // The paths whose bodies may have fields that are ignored.
-enum class CountedPath { kChatCompletions, kCompletions, kTokenize, kDetokenize, kInfill };
-inline constexpr std::array<const char*, 5> kCountedPaths = {"/v1/chat/completions", "/v1/completions", "/tokenize",
-                                                             "/detokenize", "/infill"};
+enum class CountedPath { kChatCompletions, kCompletions, kTokenize, kDetokenize, kInfill, kResponses };
+inline constexpr std::array<const char*, 6> kCountedPaths = {
+    "/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize", "/infill", "/v1/responses"};
 
 struct ServerFigures {
   std::map<int, uint64_t> responses;         // by status

@@ -23,7 +23,8 @@ json::object model_card(const ServedModel& model) {
           {"max_model_len", model.context_max}};
 }
 json::object model_list(const ServedModel& model) {
-  return {{"object", "list"}, {"data", json::array{model_card(model)}}};
+  // Codex looks for `models`, with descriptions that it ships for its own models; without the name it logs an error.
+  return {{"object", "list"}, {"data", json::array{model_card(model)}}, {"models", json::array()}};
 }
 
 // A verdict is something to know, not a reason to be taken out of service.

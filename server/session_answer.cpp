@@ -339,7 +339,8 @@ asio::awaitable<bool> Session::send_stream(Flight& flight, bool keep, bool chunk
       std::optional<ApiError> failure;
       if (flight.outbox->overflowed()) failure = state_->no_memory();
       if (!failure) failure = co_await flight.on_answerer(slice, [&] { return flight.write_chunks(slice, out); });
-      if (!failure && !flight.account->set(MemoryAccount::kAnswer, out.capacity())) failure = state_->no_memory();
+      if (!failure && !flight.account->set(MemoryAccount::kAnswer, out.capacity() + flight.writer->held_bytes()))
+        failure = state_->no_memory();
       if (failure) state_->log_error(*failure, flight.dialect.path, request_id_);
       if (failure && !head_sent && out.empty()) co_return co_await send_failure(flight, *failure, keep);
       if (failure) flight.writer->fail(*failure, out);

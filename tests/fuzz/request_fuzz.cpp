@@ -1,6 +1,6 @@
-// Any bytes as what a client sends: the head of a request, then a JSON body for each endpoint, with unknown fields
-// ignored and refused. Each must end in a value or an ApiError; token ids and lengths of what is accepted must lie inside
-// their ranges, and what a reply's header would hold must be fit for one.
+// Any bytes as what a client sends: the head of a request, then a JSON body for each endpoint, responses among them,
+// with unknown fields ignored and refused. Each must end in a value or an ApiError; token ids and lengths of what is
+// accepted must lie inside their ranges, and what a reply's header would hold must be fit for one.
 #include <cctype>
 #include <cstddef>
 #include <cstdint>
@@ -8,11 +8,12 @@
 #include <string_view>
 
 #include "core/base/check.h"
+#include "server/api_request.h"
 #include "server/http.h"
 #include "server/json_reader.h"
 #include "server/known_fields.h"
+#include "server/responses_request.h"
 #include "server/tokenize.h"
-#include "server/api_request.h"
 #include "tests/server/letter_model.h"
 
 namespace {
@@ -60,6 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const ParseContext context{.random_seed = 1, .strict_fields = strict, .request_class = strict ? "batch" : ""};
     check(parse_chat(body->get_object(), model(), context));
     check(parse_completion(body->get_object(), model(), context));
+    check(parse_responses(body->get_object(), model(), context));
     ParseNotes notes;
     (void)tokenize(body->get_object(), model(), context, &notes);
     check_notes(notes);
