@@ -20,7 +20,7 @@ PoolShapes::PoolShapes(const ModelConfig& model, const EngineConfig& config) {
       const KvGroup states{.num_layers = cache.num_layers,
                            .block_tokens = std::max(kStatePlaceTokens, config.block_tokens),
                            .state_columns = cache.state_columns};
-      shapes_.push_back({states, 0, ceil_div<uint64_t>(5ull * config.sequences_max, 4)});
+      shapes_.push_back({states, 0, 2ull * config.sequences_max});
       continue;
     }
     const KvGroup group{.num_layers = cache.num_layers,

@@ -99,6 +99,7 @@ void CacheGroups::release(uint32_t group, BlockTable& table) {
   table.first = table.num_sent = table.num_cached = table.num_tokens = 0;
   table.source = kNoBlock;
   table.waiting = table.newest = {};
+  table.num_turns = 0;
 }
 
 }  // namespace llmrt

@@ -15,6 +15,7 @@ class HashedPrefixCache final : public PrefixCache {
   BlockId insert(const Digest& identity, BlockId parent, std::span<const int32_t> tokens, BlockId block) override;
   bool contains(BlockId block) const override { return index_.contains(block); }
   bool has_children(BlockId) const override { return false; }
+  bool knows_children() const override { return false; }
   void erase(BlockId block) override { index_.erase(block); }
   void hide(BlockId block) override { index_.hide(block); }
   uint32_t size() const override { return index_.size(); }

@@ -82,8 +82,9 @@ class KvSpace {
   void begin_states(std::span<BlockTable> tables, uint32_t start, std::vector<RecordPlace>* places) {
     sharing_.begin_states(tables, start, places);
   }
-  void save_states(std::span<BlockTable> tables, uint32_t position, bool is_answer, std::vector<RecordPlace>* places) {
-    sharing_.save_states(tables, position, is_answer, places);
+  void save_states(std::span<BlockTable> tables, uint32_t position, CheckpointKind kind,
+                   std::vector<RecordPlace>* places) {
+    sharing_.save_states(tables, position, kind, places);
   }
   // The group is one of states.
   CheckpointCounts checkpoint_counts(uint32_t group) const { return sharing_.checkpoint_counts(group); }

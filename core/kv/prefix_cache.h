@@ -32,6 +32,15 @@ struct GroupMatch {
   std::vector<Part> parts;   // entries from there on; of a group of states the one record to start from
 };
 
+// What follows the known beginning of some tokens in the cache.
+enum class PathEnd : uint8_t {
+  kUnknown,
+  kWhole,  // all full blocks of the tokens are known
+  kLeaf,   // nothing: they are the first that go on from there
+  kTurn,   // other tokens, where a prompt ended: the conversation goes on without the answer that it got there
+  kParts,  // other tokens, elsewhere
+};
+
 // The longest known beginning of some tokens, in group 0 and, where there are others, in all of them.
 struct PrefixMatch {
   std::vector<BlockId> blocks;       // full ones, in order
@@ -40,6 +49,7 @@ struct PrefixMatch {
   uint32_t partial_tokens = 0;
   std::vector<GroupMatch> others;  // of groups 1, 2, ...
   uint32_t num_path = 0;           // full blocks of group 0 that are known, whether or not the others can go on there
+  PathEnd path_end = PathEnd::kUnknown;
 
   void drop_partial() {
     partial_block = kNoBlock;
@@ -69,6 +79,8 @@ class PrefixCache {
   virtual bool contains(BlockId block) const = 0;
   // Whether blocks behind this one would lose their parent.
   virtual bool has_children(BlockId block) const = 0;
+  // Whether has_children() tells which blocks the text goes on behind; else it is always false.
+  virtual bool knows_children() const = 0;
   // The block is about to hold something else. It must be there, without children.
   virtual void erase(BlockId block) = 0;
   // The block stays, but neither match nor insert comes upon it any more, nor upon what is inserted behind it. Blocks

@@ -15,8 +15,19 @@ PrefixMatch PrefixSharing::match(const Digest& identity, std::span<const int32_t
   nodes.blocks = match.blocks;
   nodes.tokens = tokens;
   match.num_path = match.num_full();
+  match.path_end = path_end_of(match, tokens.size() / groups_.shape(0).block_tokens);
   if (groups_.size() > 1) match_others(nodes, &match);
   return match;
+}
+
+PathEnd PrefixSharing::path_end_of(const PrefixMatch& match, size_t num_blocks) const {
+  if (match.num_path == num_blocks) return PathEnd::kWhole;
+  if (!cache_->knows_children() || !match.host_blocks.empty()) return PathEnd::kUnknown;
+  if (match.blocks.empty()) return PathEnd::kParts;
+  if (!cache_->has_children(match.blocks.back())) return PathEnd::kLeaf;
+  const uint32_t nodes_place = std::max(1u, groups_.place_tokens() / groups_.shape(0).block_tokens);
+  const uint32_t last_place = match.num_path - match.num_path % nodes_place;
+  return last_place > 0 && ends_prompt_[match.blocks[last_place - 1]] ? PathEnd::kTurn : PathEnd::kParts;
 }
 
 void PrefixSharing::extend_by_host(const Digest& identity, std::span<const int32_t> tokens, PrefixMatch* match,

@@ -30,6 +30,7 @@ PrefixSharing::PrefixSharing(CacheGroups* groups, Tiers* tiers, PrefixCacheKind 
   cache_ = make_prefix_cache(kind, leading);
   roots_.resize(leading.num_blocks);
   is_forgotten_.resize(leading.num_blocks);
+  ends_prompt_.resize(leading.num_blocks);
   for (uint32_t g = 1; g < groups_.size(); ++g) {
     contents_.emplace_back(groups_, g);
     checkpoints_.emplace_back(groups_.is_state(g) ? groups_.shape(g).num_blocks : 0);
@@ -47,7 +48,10 @@ void PrefixSharing::share(std::span<BlockTable> tables, const PrefixMatch& match
   for (const BlockId block : match.blocks) groups_.pool(0).retain(block);
   table.blocks.assign(match.blocks.begin(), match.blocks.end());
   if (cache_) table.num_cached = static_cast<uint32_t>(match.blocks.size());
-  for (uint32_t g = 1; g <= match.others.size(); ++g) take_over(g, tables[g], match);
+  for (uint32_t g = 1; g <= match.others.size(); ++g) {
+    if (groups_.is_state(g)) learn_from(g, match);
+    take_over(g, tables[g], match);
+  }
 }
 
 // All that is taken over is held before a block is allocated, which may push others out.
@@ -73,7 +77,7 @@ void PrefixSharing::take_over(uint32_t group, BlockTable& table, const PrefixMat
       const uint32_t node_idx = contents(group).node_idx_of(entry);  // of a node on the host: see keep
       if (node_idx < match.blocks.size()) attach(group, match.blocks[node_idx], contents(group).part_of(entry), target);
     } else if (part.is_checkpoint) {
-      begin_from(group, table, part.block);
+      begin_from(group, table, part.block, match.path_end != PathEnd::kWhole);
     } else if (part.copy_tokens > 0) {
       take_copy(group, table, part);
     } else {
@@ -156,6 +160,7 @@ void PrefixSharing::attach(uint32_t group, BlockId node, uint32_t part, BlockId 
 }
 
 void PrefixSharing::detach(uint32_t group, BlockId block) {
+  if (groups_.is_state(group)) checkpoints_[group - 1].remove(block);
   contents_[group - 1].detach(block);
   groups_.pool(group).set_keeps_content(block, false);
 }
@@ -195,7 +200,7 @@ void PrefixSharing::drop(BlockId node) {
     if (pending.node == node) pending.is_gone = true;
   cache_->erase(node);
   groups_.pool(0).set_keeps_content(node, false);
-  is_forgotten_[node] = false;
+  is_forgotten_[node] = ends_prompt_[node] = false;
 }
 
 void PrefixSharing::lose(uint32_t group, BlockId block) {

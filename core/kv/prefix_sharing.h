@@ -58,9 +58,11 @@ class PrefixSharing final : private CacheGroups::Keeper {
   void begin_states(std::span<BlockTable> tables, uint32_t start, std::vector<RecordPlace>* places);
   // The row passes `position`, a multiple of place_tokens: its states there become a checkpoint, usable from the next
   // plan on, or as soon as all tokens before it are known. Records that are written for it are appended to `places`:
-  // none where there is one already, or no record is left. `is_answer`: it takes the place of the one before it that
-  // the sequence has left behind its answer, if nobody has begun from that. To be called behind keep.
-  void save_states(std::span<BlockTable> tables, uint32_t position, bool is_answer, std::vector<RecordPlace>* places);
+  // none where there is one already, or no record is left for it (Checkpoints says which are worth one). kAnswer: it
+  // takes the place of the one before it that the sequence has left behind its answer, if nobody has begun from that.
+  // To be called behind keep.
+  void save_states(std::span<BlockTable> tables, uint32_t position, CheckpointKind kind,
+                   std::vector<RecordPlace>* places);
   CheckpointCounts checkpoint_counts(uint32_t group) const;
   // Gives all blocks back. With `forget`, what only these tables know of is not kept in the cache.
   void release(std::span<BlockTable> tables, bool forget);
@@ -86,7 +88,8 @@ class PrefixSharing final : private CacheGroups::Keeper {
     uint32_t group;
     SavedState state;
     BlockId node;  // kNoBlock: its tokens are not known yet, or the node is gone
-    bool is_answer, is_gone = false;
+    CheckpointKind kind;
+    bool is_gone = false;
   };
   struct Read {  // a record that rows of this step begin from
     uint32_t group;
@@ -103,6 +106,7 @@ class PrefixSharing final : private CacheGroups::Keeper {
   void drop(BlockId node);
   Tiers::Content content_of(BlockId node) const { return {keys_[node], cache_->tokens(node), roots_[node]}; }
   void store_part(uint32_t group, BlockId block);
+  PathEnd path_end_of(const PrefixMatch& match, size_t num_blocks) const;
   void extend_by_host(const Digest& identity, std::span<const int32_t> tokens, PrefixMatch* match, Nodes* nodes) const;
   GroupMatch::Part find_part(uint32_t group, const Nodes& nodes, uint32_t node_idx, uint32_t part) const;
   // Whether each number of nodes, up to all, is a beginning that the group can go on from; and the parts by entry, or
@@ -114,12 +118,22 @@ class PrefixSharing final : private CacheGroups::Keeper {
                  GroupMatch* match) const;
   void take_over(uint32_t group, BlockTable& table, const PrefixMatch& match);
   void take_copy(uint32_t group, BlockTable& table, const GroupMatch::Part& part);
-  void begin_from(uint32_t group, BlockTable& table, BlockId record);
+  void begin_from(uint32_t group, BlockTable& table, BlockId record, bool has_new_text);
+  void learn_from(uint32_t group, const PrefixMatch& match);
+  bool takes_place(uint32_t group, BlockId record, bool has_new_text) const;
   void keep_parts(std::span<BlockTable> tables, uint32_t node_idx);
   // The node behind so many tokens, if a checkpoint may be kept there and none is; kNoBlock: there is none.
   BlockId node_for_state(uint32_t group, std::span<const BlockTable> tables, uint32_t position) const;
-  void attach_state(uint32_t group, std::span<BlockTable> tables, const SavedState& state, bool is_answer);
+  // Of one that would stand behind `position` tokens of the tables' path, or does.
+  Checkpoints::Place place_of(uint32_t group, std::span<const BlockTable> tables, uint32_t position,
+                              CheckpointKind kind) const;
+  BlockId last_before(uint32_t group, std::span<const BlockTable> tables, uint32_t* position) const;
+  void keep_last(std::span<const BlockTable> tables, uint32_t position);
+  void pass(uint32_t group, std::span<const BlockTable> tables, uint32_t position, CheckpointKind kind);
+  bool has_room(const Checkpoints::Place& place, uint32_t group);
+  void attach_state(uint32_t group, std::span<BlockTable> tables, const SavedState& state, CheckpointKind kind);
   void attach_waiting(std::span<BlockTable> tables);
+  BlockId newest_of(uint32_t group, std::span<const BlockTable> tables) const;
   void drop_newest(uint32_t group, std::span<BlockTable> tables);
   bool is_pending(uint32_t group, BlockId node) const;
   std::optional<BlockId> node_to_save(uint32_t group, std::span<const BlockTable> tables, uint32_t position) const;
@@ -133,6 +147,7 @@ class PrefixSharing final : private CacheGroups::Keeper {
   std::unique_ptr<PrefixCache> cache_;    // of group 0
   std::vector<uint64_t> roots_;           // by block, of those in the cache
   std::vector<bool> is_forgotten_;        // by block: in the cache and hidden, since somebody holds it
+  std::vector<bool> ends_prompt_;         // by block: it stands where the state before a prompt's end is kept
   std::vector<Digest> keys_;              // by block, of those in the cache, with a host tier: the key there
   std::vector<bool> worth_storing_;       // by block
   std::vector<GroupContents> contents_;   // of groups 1, 2, ...

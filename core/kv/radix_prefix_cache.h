@@ -18,6 +18,7 @@ class RadixPrefixCache final : public PrefixCache {
   BlockId insert(const Digest& identity, BlockId parent, std::span<const int32_t> tokens, BlockId block) override;
   bool contains(BlockId block) const override { return nodes_[block].spare.empty(); }
   bool has_children(BlockId block) const override { return nodes_[block].num_children > 0; }
+  bool knows_children() const override { return true; }
   void erase(BlockId block) override;
   void hide(BlockId block) override;
   uint32_t size() const override { return static_cast<uint32_t>(index_.size()); }

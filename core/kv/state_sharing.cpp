@@ -9,16 +9,39 @@ namespace llmrt {
 
 // ---- into tables ---------------------------------------------------------------------------------------------------
 
-// Of a record that is held for the table. Where its pool has no other, the checkpoint itself goes on.
-void PrefixSharing::begin_from(uint32_t group, BlockTable& table, BlockId record) {
+// No place is found in a match that begins from a running sequence.
+void PrefixSharing::learn_from(uint32_t group, const PrefixMatch& match) {
+  if (match.num_path == 0) return;
+  const std::vector<GroupMatch::Part>& parts = match.others[group - 1].parts;
+  const BlockId source = parts.empty() || !parts[0].is_checkpoint ? kNoBlock : parts[0].block;
+  const bool is_short = (match.num_path - match.num_full()) * groups_.shape(0).block_tokens >= groups_.place_tokens();
+  checkpoints_[group - 1].learn(source, is_short, match.path_end);
+}
+
+// Whether the sequence that begins from the record, which it alone holds, goes on in it. So it does where the pool has
+// no other, and where another one would be lost that is worth more: with text of its own behind it (has_new_text) it is
+// the next turn of a conversation, and nobody else is expected to begin here.
+bool PrefixSharing::takes_place(uint32_t group, BlockId record, bool has_new_text) const {
   const BlockPool& pool = groups_.pool(group);
-  checkpoints_[group - 1].hit(record);
-  if (pool.num_free() > 0) {
+  const Checkpoints& checkpoints = checkpoints_[group - 1];
+  if (pool.references(record) > 1) return false;
+  if (pool.num_free() == 0) return true;
+  if (pool.num_free() > pool.num_cached() || checkpoints.is_used(record) || checkpoints.is_shared(record)) return false;
+  return has_new_text && !checkpoints.is_worthless(checkpoints.least(pool));
+}
+
+// Of a record that is held for the table.
+void PrefixSharing::begin_from(uint32_t group, BlockTable& table, BlockId record, bool has_new_text) {
+  const bool takes = takes_place(group, record, has_new_text);
+  Checkpoints& checkpoints = checkpoints_[group - 1];
+  checkpoints.hit(record);
+  table.num_turns = checkpoints.is_shared(record) ? 0 : checkpoints.num_turns(record);
+  if (!takes) {
+    LLMRT_CHECK(groups_.pool(group).num_free() > 0, "a sequence that starts finds a record");
     table.blocks.push_back(groups_.allocate(group));
     table.source = record;
     return;
   }
-  LLMRT_CHECK(pool.references(record) == 1, "a sequence that starts finds a record");
   store_part(group, record);
   detach(group, record);
   table.blocks.push_back(record);
@@ -61,31 +84,84 @@ std::optional<BlockId> PrefixSharing::node_to_save(uint32_t group, std::span<con
   return node;
 }
 
+Checkpoints::Place PrefixSharing::place_of(uint32_t group, std::span<const BlockTable> tables, uint32_t position,
+                                          CheckpointKind kind) const {
+  uint32_t at = position;
+  BlockId record = last_before(group, tables, &at);
+  while (record != kNoBlock && checkpoints_[group - 1].is_passed(record)) record = last_before(group, tables, &at);
+  return {position, record, kind, tables[group].num_turns};
+}
+
+// The last checkpoint on the tables' path before `position`, which is then its own.
+BlockId PrefixSharing::last_before(uint32_t group, std::span<const BlockTable> tables, uint32_t* position) const {
+  const uint32_t block_tokens = groups_.shape(0).block_tokens, place_tokens = groups_.shape(group).block_tokens;
+  while (*position > place_tokens) {
+    *position -= place_tokens;
+    const BlockId record = contents(group).at(tables[0].blocks[*position / block_tokens - 1], 0);
+    if (record != kNoBlock) return record;
+  }
+  return kNoBlock;
+}
+
+// Where answers are gone on from the one before the prompt's end is of no use either; else it is the one that matters.
+void PrefixSharing::pass(uint32_t group, std::span<const BlockTable> tables, uint32_t position, CheckpointKind kind) {
+  Checkpoints& checkpoints = checkpoints_[group - 1];
+  bool keeps_prompt = kind == CheckpointKind::kAnswer && !checkpoints.answers_go_on();
+  for (;;) {
+    const BlockId record = last_before(group, tables, &position);
+    if (record == kNoBlock) return;
+    if (!keeps_prompt || checkpoints.kind(record) != CheckpointKind::kPrompt) checkpoints.set_passed(record);
+    keeps_prompt = keeps_prompt && checkpoints.kind(record) == CheckpointKind::kShared;
+  }
+}
+
+// Nothing is kept at `position`: the conversation goes on from the one before it.
+void PrefixSharing::keep_last(std::span<const BlockTable> tables, uint32_t position) {
+  for (uint32_t g = 1; g < groups_.size(); ++g)
+    if (uint32_t at = position; groups_.is_state(g))
+      if (const BlockId last = last_before(g, tables, &at); last != kNoBlock) checkpoints_[g - 1].set_last(last);
+}
+
+bool PrefixSharing::has_room(const Checkpoints::Place& place, uint32_t group) {
+  const BlockPool& pool = groups_.pool(group);
+  if (pool.num_free() > pool.num_cached()) return true;
+  return pool.num_cached() > 0 && checkpoints_[group - 1].stays(place, checkpoints_[group - 1].least(pool));
+}
+
 // In all groups of states or in none: a hit needs each.
-void PrefixSharing::save_states(std::span<BlockTable> tables, uint32_t position, bool is_answer,
+void PrefixSharing::save_states(std::span<BlockTable> tables, uint32_t position, CheckpointKind kind,
                                 std::vector<RecordPlace>* places) {
   if (!cache_ || position == 0 || position % groups_.place_tokens() != 0) return;
+  const uint32_t num_nodes = position / groups_.shape(0).block_tokens;
+  if (kind == CheckpointKind::kPrompt && num_nodes <= tables[0].num_cached)
+    ends_prompt_[tables[0].blocks[num_nodes - 1]] = true;
   for (uint32_t g = 1; g < groups_.size(); ++g) {
     if (!node_to_save(g, tables, position)) continue;
-    if (is_answer) drop_newest(g, tables);
-    if (groups_.pool(g).num_free() == 0) return;
+    if (kind == CheckpointKind::kAnswer) drop_newest(g, tables);
+    if (kind >= CheckpointKind::kPrompt) pass(g, tables, position, kind);
+    if (!has_room(place_of(g, tables, position, kind), g)) return keep_last(tables, position);
   }
   for (uint32_t g = 1; g < groups_.size(); ++g) {
     const std::optional<BlockId> node = node_to_save(g, tables, position);
     if (!node) continue;
     const BlockId record = groups_.allocate(g);
     places->push_back({g, record, position});
-    pending_.push_back({tables, g, {record, position}, *node, is_answer});
+    pending_.push_back({tables, g, {record, position}, *node, kind});
   }
 }
 
 // One that others have begun from is theirs, too. What was evicted since may be another's record.
 void PrefixSharing::drop_newest(uint32_t group, std::span<BlockTable> tables) {
-  const SavedState newest = std::exchange(tables[group].newest, {});
-  if (newest.record == kNoBlock) return;
+  const BlockId newest = newest_of(group, tables);
+  tables[group].newest = {};
+  if (newest != kNoBlock && !checkpoints_[group - 1].is_used(newest)) detach(group, newest);
+}
+
+BlockId PrefixSharing::newest_of(uint32_t group, std::span<const BlockTable> tables) const {
+  const SavedState& newest = tables[group].newest;
+  if (newest.record == kNoBlock) return kNoBlock;
   const BlockId node = tables[0].blocks[newest.position / groups_.shape(0).block_tokens - 1];
-  if (contents(group).at(node, 0) != newest.record || checkpoints_[group - 1].is_used(newest.record)) return;
-  detach(group, newest.record);
+  return contents(group).at(node, 0) == newest.record ? newest.record : kNoBlock;
 }
 
 void PrefixSharing::end_step() {
@@ -95,7 +171,7 @@ void PrefixSharing::end_step() {
       table.waiting = pending.state;
       continue;
     }
-    if (!pending.is_gone) attach_state(pending.group, pending.tables, pending.state, pending.is_answer);
+    if (!pending.is_gone) attach_state(pending.group, pending.tables, pending.state, pending.kind);
     groups_.pool(pending.group).release(pending.state.record);
   }
   pending_.clear();
@@ -107,30 +183,20 @@ void PrefixSharing::attach_waiting(std::span<BlockTable> tables) {
   for (uint32_t g = 1; g < groups_.size(); ++g) {
     SavedState& waiting = tables[g].waiting;
     if (waiting.record == kNoBlock || waiting.position / groups_.shape(0).block_tokens > tables[0].num_cached) continue;
-    attach_state(g, tables, waiting, /*is_answer=*/true);
+    attach_state(g, tables, waiting, CheckpointKind::kAnswer);
     groups_.pool(g).release(waiting.record);
     waiting = {};
   }
 }
 
-// Nothing where one stands already. Those of earlier turns, which the answer goes on from, have done their part.
+// Nothing where one stands already.
 void PrefixSharing::attach_state(uint32_t group, std::span<BlockTable> tables, const SavedState& state,
-                                 bool is_answer) {
+                                 CheckpointKind kind) {
   const BlockId node = node_for_state(group, tables, state.position);
   if (node == kNoBlock) return;
-  const uint32_t block_tokens = groups_.shape(0).block_tokens, place_tokens = groups_.shape(group).block_tokens;
-  Checkpoints& checkpoints = checkpoints_[group - 1];
-  uint32_t before = 0;  // the position of the checkpoint before it
-  for (uint32_t at = state.position - place_tokens; at > 0; at -= place_tokens) {
-    const BlockId record = contents(group).at(tables[0].blocks[at / block_tokens - 1], 0);
-    if (record == kNoBlock) continue;
-    before = std::max(before, at);
-    if (!is_answer) break;
-    if (checkpoints.is_answer(record)) checkpoints.set_passed(record);
-  }
   attach(group, node, 0, state.record);
-  checkpoints.add(state.record, state.position - before, is_answer);
-  if (is_answer) tables[group].newest = state;
+  checkpoints_[group - 1].add(state.record, place_of(group, tables, state.position, kind));
+  if (kind == CheckpointKind::kAnswer) tables[group].newest = state;
 }
 
 CheckpointCounts PrefixSharing::checkpoint_counts(uint32_t group) const {
@@ -141,9 +207,10 @@ CheckpointCounts PrefixSharing::checkpoint_counts(uint32_t group) const {
 
 // A sequence that has not begun has nothing of its own yet.
 void PrefixSharing::release_states(uint32_t group, std::span<BlockTable> tables, bool forget) {
+  if (const BlockId newest = newest_of(group, tables); newest != kNoBlock) checkpoints_[group - 1].set_last(newest);
   const BlockTable& table = tables[group];
   if (forget || table.blocks.empty() || table.source != kNoBlock) return;
-  attach_state(group, tables, {table.blocks[0], table.num_tokens}, /*is_answer=*/false);
+  attach_state(group, tables, {table.blocks[0], table.num_tokens}, CheckpointKind::kPassage);
 }
 
 void PrefixSharing::evict_state(uint32_t group) {

@@ -95,6 +95,7 @@ struct PrefixFound {
   // Where its path parts from what the cache has, or from what another one is computing, if it cannot go on from there:
   // the states that it passes there are what it has in common with others. 0: nowhere.
   uint32_t split = 0;
+  bool is_split_shared = false;  // others have gone on from there with other tokens, or will
 };
 
 // Its place in a beam search.

@@ -161,7 +161,7 @@ void PlanWriter::write_copy(Sequence& sequence, IterationPlan* plan) {
 void PlanWriter::write_saves(Sequence& sequence, uint32_t begin, IterationPlan* plan) {
   save_points_.find(sequence, begin, sequence.progress.computed, &points_);
   for (const SavePoints::Point& point : points_)
-    kv_.save_states(sequence.residency.tables, point.position, point.is_answer, &places_);
+    kv_.save_states(sequence.residency.tables, point.position, point.kind, &places_);
   PlanRow& row = plan->rows.back();
   row.places_first = static_cast<uint32_t>(plan->state_places.size());
   row.num_places = static_cast<uint32_t>(places_.size());

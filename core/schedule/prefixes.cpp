@@ -33,7 +33,10 @@ Digest Prefixes::identity_of(const Sequence& sequence) const {
 PrefixMatch Prefixes::look_up(Sequence& sequence, std::span<Sequence* const> running) const {
   const auto wanted = std::span(sequence.tokens).first(sequence.reusable());
   PrefixMatch match = kv_.match(sequence.origin.identity, wanted);
-  const uint32_t split = place_before(std::max(match.num_path * kv_.block_tokens(), common_with(sequence, running)));
+  const uint32_t path = match.num_path * kv_.block_tokens(), with_running = common_with(sequence, running);
+  const uint32_t split = place_before(std::max(path, with_running));
+  sequence.found.is_split_shared =
+      with_running > path || match.path_end == PathEnd::kParts || match.path_end == PathEnd::kUnknown;
   if (!sequence.origin.has_salt) match.drop_partial();
   for (const Sequence* other : running) {
     if (sequence.request.n == 1 || match.num_tokens(kv_.block_tokens()) == wanted.size()) break;

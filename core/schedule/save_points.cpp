@@ -19,14 +19,19 @@ uint32_t SavePoints::next_in_prompt(const Sequence& sequence, uint32_t begin) co
   return at_interval < next ? static_cast<uint32_t>(at_interval) : next;
 }
 
+CheckpointKind SavePoints::kind_in_prompt(const Sequence& sequence, uint32_t at) const {
+  if (at == sequence.found.split && sequence.found.is_split_shared) return CheckpointKind::kShared;
+  return sequence.num_prompt - at <= place_tokens_ ? CheckpointKind::kPrompt : CheckpointKind::kPassage;
+}
+
 void SavePoints::find(const Sequence& sequence, uint32_t begin, uint32_t end, std::vector<Point>* points) const {
   points->clear();
   if (place_tokens_ == 0 || end / place_tokens_ == begin / place_tokens_) return;
   for (uint32_t at = next_in_prompt(sequence, begin); at != 0 && at <= end; at = next_in_prompt(sequence, at))
-    points->push_back({at, false});
+    points->push_back({at, kind_in_prompt(sequence, at)});
   const uint32_t last = end - end % place_tokens_;
   if (last >= sequence.num_prompt && last > begin && (points->empty() || points->back().position < last))
-    points->push_back({last, true});
+    points->push_back({last, CheckpointKind::kAnswer});
 }
 
 }  // namespace llmrt

@@ -1,6 +1,6 @@
 // Behind which tokens the states of a row are kept as checkpoints. Positions are multiples of place_tokens:
 //   the last one before the prompt's end, from which the same prompt goes on, as branches do;
-//   where the sequence's path parts from one that the cache has (PrefixFound::split), from which a third one goes on;
+//   where the sequence's path leaves one that the cache has (PrefixFound::split), from which a third one goes on;
 //   every interval of a long prompt;
 //   the last one in the answer, from which the next turn goes on. While a row decodes it is not known which is the
 //   last: each one is kept until the next.
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/kv/checkpoints.h"
 #include "core/request/sequence.h"
 
 namespace llmrt {
@@ -18,7 +19,7 @@ class SavePoints {
  public:
   struct Point {
     uint32_t position;
-    bool is_answer;
+    CheckpointKind kind;
     bool operator==(const Point&) const = default;
   };
   // place_tokens 0: none at all. The interval is rounded up to a multiple of it.
@@ -30,6 +31,8 @@ class SavePoints {
   uint32_t next_in_prompt(const Sequence& sequence, uint32_t begin) const;
 
  private:
+  CheckpointKind kind_in_prompt(const Sequence& sequence, uint32_t at) const;
+
   const uint32_t place_tokens_, interval_;
 };
 

@@ -108,7 +108,7 @@ TEST_CASE("a checkpoint whose last token is still to be drawn is found when that
   KvSpace kv(sizes, PrefixCacheKind::kRadix);
   Row a;
   begin(kv, a, text(20));
-  REQUIRE(step(kv, a, 4, {4}, /*known=*/3, /*is_answer=*/true).size() == 1);
+  REQUIRE(step(kv, a, 4, {4}, /*known=*/3, CheckpointKind::kAnswer).size() == 1);
   CHECK(kv.match(kIdentity, text(4)).num_full() == 0);
   CHECK(kv.num_free(1) == 2);
   CHECK(books(kv, {&a}) == "");
@@ -116,12 +116,12 @@ TEST_CASE("a checkpoint whose last token is still to be drawn is found when that
   CHECK(kv.match(kIdentity, text(4)).num_tokens(2) == 4);
   CHECK(kv.num_free(1) == 3);
   // The next one behind the answer takes its place.
-  step(kv, a, 8, {8}, 8, true);
+  step(kv, a, 8, {8}, 8, CheckpointKind::kAnswer);
   CHECK(kv.num_cached(1) == 1);
   CHECK(kv.match(kIdentity, text(8)).num_tokens(2) == 8);
   CHECK(kv.match(kIdentity, text(7)).num_tokens(2) == 0);
   // A sequence that ends before the token is known takes it along.
-  step(kv, a, 12, {12}, 11, true);
+  step(kv, a, 12, {12}, 11, CheckpointKind::kAnswer);
   CHECK(books(kv, {&a}) == "");
   kv.release(a.tables);
   CHECK(kv.num_free(1) == 4);
@@ -134,11 +134,11 @@ TEST_CASE("one that others have begun from stays behind the answer") {
   KvSpace kv(sizes, PrefixCacheKind::kRadix);
   Row a, b;
   begin(kv, a, text(20));
-  step(kv, a, 4, {4}, 4, true);
+  step(kv, a, 4, {4}, 4, CheckpointKind::kAnswer);
   begin(kv, b, text(6));
   CHECK(b.computed == 4);
   step(kv, b, 5);
-  step(kv, a, 8, {8}, 8, true);
+  step(kv, a, 8, {8}, 8, CheckpointKind::kAnswer);
   CHECK(kv.num_cached(1) == 2);
   kv.release(a.tables);
   kv.release(b.tables);
@@ -193,36 +193,165 @@ TEST_CASE("the checkpoint that spares least goes first, and its node keeps its b
   CHECK(books(kv, {&b}) == "");
 }
 
+namespace {
+
+// A pool whose records are all cached, in their order.
+struct Kept {
+  explicit Kept(uint32_t num_records) : pool(num_records), checkpoints(num_records) {
+    for (BlockId record = 0; record < num_records; ++record) {
+      pool.allocate();
+      pool.set_keeps_content(record, true);
+      pool.release(record);
+    }
+  }
+  void add(BlockId record, uint32_t position, CheckpointKind kind, BlockId parent = kNoBlock, uint32_t num_turns = 0) {
+    checkpoints.add(record, {position, parent, kind, num_turns});
+  }
+  BlockId least() const { return checkpoints.least(pool); }
+  // As for a new one behind so many tokens: the record that it got.
+  BlockId replace(uint32_t position) {
+    const BlockId record = least();
+    checkpoints.evict(record);
+    checkpoints.remove(record);
+    add(record, position, CheckpointKind::kPassage);
+    return record;
+  }
+  BlockPool pool;
+  Checkpoints checkpoints;
+};
+
+}  // namespace
+
 TEST_CASE("worth is what a checkpoint spares by its uses, and age takes those that are not used any more") {
-  BlockPool pool(4);
-  Checkpoints checkpoints(4);
-  for (BlockId record = 0; record < 3; ++record) {
-    pool.allocate();
-    pool.set_keeps_content(record, true);
-    pool.release(record);
-  }
-  checkpoints.add(0, 640, false);
-  checkpoints.add(1, 1000, false);
-  checkpoints.add(2, 640, true);
-  CHECK(checkpoints.least(pool) == 0);  // of two equal ones that which nobody has held for longest
-  checkpoints.hit(0);
-  CHECK(checkpoints.least(pool) == 2);
-  checkpoints.hit(2);
-  CHECK(checkpoints.least(pool) == 1);
-  checkpoints.set_passed(2);
-  CHECK(checkpoints.least(pool) == 2);
-  CHECK_FALSE(checkpoints.is_used(2));
+  Kept kept(3);
+  kept.add(0, 640, CheckpointKind::kPassage);
+  kept.add(1, 1000, CheckpointKind::kPassage);
+  kept.add(2, 640, CheckpointKind::kPrompt);
+  CHECK(kept.least() == 0);  // of two equal ones that which nobody has held for longest
+  kept.checkpoints.hit(0);
+  CHECK(kept.least() == 2);
+  kept.checkpoints.hit(2);
+  CHECK(kept.least() == 1);
+  kept.checkpoints.set_passed(2);
+  CHECK(kept.least() == 2);
+  kept.checkpoints.hit(2);  // by a second one: whoever goes on behind it, it stays
+  kept.checkpoints.set_passed(2);
+  CHECK(kept.least() == 1);
   // 1 was used 15 times and then no more: what comes later is worth more in the end.
-  for (int i = 0; i < 15; ++i) checkpoints.hit(1);
+  for (int i = 0; i < 15; ++i) kept.checkpoints.hit(1);
   int num_evicted = 0;
-  for (; checkpoints.least(pool) != 1; ++num_evicted) {
-    const BlockId least = checkpoints.least(pool);
-    checkpoints.evict(least);
-    checkpoints.add(least, 640, false);
-  }
+  for (; kept.least() != 1; ++num_evicted) kept.replace(640);
   CHECK(num_evicted > 20);
   CHECK(num_evicted < 60);
-  CHECK(checkpoints.counts().num_hits == 17);
+  CHECK(kept.checkpoints.counts().num_hits == 18);
+}
+
+TEST_CASE("a checkpoint spares what one before it has spared, when that is gone or passed") {
+  Kept kept(3);
+  kept.add(0, 1000, CheckpointKind::kPrompt);
+  kept.add(1, 1200, CheckpointKind::kPassage, 0);
+  kept.add(2, 700, CheckpointKind::kPassage);
+  CHECK(kept.least() == 1);
+  kept.checkpoints.set_passed(0);
+  CHECK(kept.least() == 0);
+  CHECK(kept.replace(1100) == 0);
+  CHECK(kept.least() == 2);  // 1 spares 1200
+  CHECK(kept.replace(1150) == 2);
+  CHECK(kept.least() == 0);
+  // One that was not passed.
+  kept.add(0, 500, CheckpointKind::kShared);
+  kept.add(1, 900, CheckpointKind::kPassage, 0);
+  kept.add(2, 600, CheckpointKind::kPassage);
+  CHECK(kept.least() == 1);
+  kept.checkpoints.remove(0);
+  kept.add(0, 10'000, CheckpointKind::kShared);
+  CHECK(kept.least() == 2);
+}
+
+TEST_CASE("a new checkpoint takes no place of one that is worth more, until that is old") {
+  Kept kept(1);
+  kept.add(0, 1000, CheckpointKind::kPassage, kNoBlock, /*num_turns=*/2);
+  CHECK(kept.checkpoints.stays({3100, kNoBlock, CheckpointKind::kPrompt}, 0));
+  int num_refused = 0;
+  while (!kept.checkpoints.stays({500, kNoBlock, CheckpointKind::kPrompt}, 0)) ++num_refused;
+  CHECK(num_refused == 5);
+}
+
+TEST_CASE("one behind an answer counts little while its sequence runs, and as much as clients go on from answers") {
+  Kept kept(2);
+  kept.add(0, 4000, CheckpointKind::kAnswer);
+  kept.add(1, 1000, CheckpointKind::kPassage);
+  CHECK(kept.least() == 0);
+  kept.checkpoints.set_last(0);
+  CHECK(kept.least() == 1);
+  CHECK_FALSE(kept.checkpoints.answers_go_on());
+  kept.add(1, 1000, CheckpointKind::kPrompt);
+  for (int i = 0; i < 8; ++i) kept.checkpoints.learn(0, /*is_short=*/false, PathEnd::kLeaf);
+  CHECK(kept.checkpoints.answers_go_on());
+  for (int i = 0; i < 8; ++i) kept.checkpoints.learn(1, false, PathEnd::kWhole);  // the same prompt again
+  for (int i = 0; i < 8; ++i) kept.checkpoints.learn(kNoBlock, true, PathEnd::kParts);
+  CHECK(kept.checkpoints.answers_go_on());
+  for (int i = 0; i < 8; ++i) kept.checkpoints.learn(1, false, PathEnd::kTurn);
+  CHECK_FALSE(kept.checkpoints.answers_go_on());
+  for (int i = 0; i < 100; ++i) kept.checkpoints.learn(kNoBlock, true, PathEnd::kTurn);
+  kept.checkpoints.set_last(0);
+  CHECK(kept.least() == 0);
+  for (int i = 0; i < 100; ++i) kept.checkpoints.learn(kNoBlock, true, PathEnd::kLeaf);
+  kept.checkpoints.set_last(0);
+  CHECK(kept.least() == 1);
+}
+
+TEST_CASE("the next turn goes on in its checkpoint where records are scarce") {
+  const KvPoolSize sizes[] = {blocks(64, 2), states(3, 4)};
+  KvSpace kv(sizes, PrefixCacheKind::kRadix);
+  Row other, a, again, b;
+  begin(kv, other, text(30, 100));
+  step(kv, other, 29, {28}, 29, CheckpointKind::kPrompt);
+  kv.release(other.tables);
+  begin(kv, a, text(9));
+  step(kv, a, 8, {8}, 8, CheckpointKind::kAnswer);
+  step(kv, a, 9);
+  kv.release(a.tables);
+  CHECK(kv.num_cached(1) == 2);
+  const BlockId newest = kv.match(kIdentity, text(8)).others[0].parts[0].block;
+  Row idle;
+  begin(kv, idle, text(3, 200));  // the last empty record
+  step(kv, idle, 2);
+  const auto begins_in_place = [&](Row& row, const Tokens& tokens) {
+    begin(kv, row, tokens);
+    CHECK(row.computed == 8);
+    return row.tables[1].blocks[0] == newest;
+  };
+  SECTION("of a text that goes on") {
+    Tokens next = text(9);
+    for (int32_t token = 300; token < 310; ++token) next.push_back(token);
+    CHECK(begins_in_place(b, next));
+    CHECK(b.tables[1].source == kNoBlock);
+    CHECK(kv.match(kIdentity, text(30, 100)).num_tokens(2) == 28);
+    kv.release(b.tables);  // before it has run: it is the checkpoint again
+    CHECK(kv.match(kIdentity, text(8)).num_tokens(2) == 8);
+    CHECK(kv.num_cached(1) == 2);
+  }
+  SECTION("not of the same text once more, for which others may come, too") {
+    CHECK_FALSE(begins_in_place(again, text(9)));
+    CHECK(again.tables[1].source == newest);
+    CHECK(kv.match(kIdentity, text(30, 100)).num_tokens(2) == 0);
+  }
+  SECTION("not where several have begun") {
+    kv.release(idle.tables);
+    begin(kv, again, text(9));
+    step(kv, again, 9);
+    kv.release(again.tables);
+    begin(kv, idle, text(3, 200));
+    step(kv, idle, 2);
+    Tokens next = text(9);
+    for (int32_t token = 300; token < 310; ++token) next.push_back(token);
+    CHECK_FALSE(begins_in_place(b, next));
+  }
+  kv.forget_moves();
+  for (Row* row : {&idle, &again, &b})
+    if (!row->tables.empty()) kv.release(row->tables);
+  CHECK(books(kv, {}) == "");
 }
 
 TEST_CASE("nothing of a text that is forgotten becomes a checkpoint") {

@@ -180,6 +180,7 @@ struct Run {
       kv.pin(match.partial_block);
     }
     kv.keep(row.tables, kIdentity, std::span(row.tokens).first(row.computed - match.partial_tokens));
+    if (match.partial_tokens > 0) REQUIRE(kv.grow(row.tables, row.computed + 1));  // before rows that run take it
   }
 
   struct Copy {
@@ -220,12 +221,13 @@ struct Run {
       for (const BlockTable& table : row->tables) forward.tables.push_back(table.blocks);
       // As if the last token were still to be drawn, now and then.
       const uint32_t known = random() % 3 == 0 ? end - 1 : end, place = kv.place_tokens();
-      const bool saves = place > 0 && random() % 2 == 0, is_answer = random() % 2 == 0;
+      const bool saves = place > 0 && random() % 2 == 0, draws = random() % 2 == 0;
       const uint32_t last = saves ? end - end % place : 0, before = last > place ? last - place : 0;
-      if (before > start && !is_answer)
-        forward.places = write(kv, *row, end, {before, last}, known, is_answer);
+      const CheckpointKind kind = draws ? CheckpointKind::kAnswer : static_cast<CheckpointKind>(random() % 3);
+      if (before > start && !draws)
+        forward.places = write(kv, *row, end, {before, last}, known, kind);
       else if (last > start)
-        forward.places = write(kv, *row, end, {last}, known, is_answer);
+        forward.places = write(kv, *row, end, {last}, known, kind);
       else
         forward.places = write(kv, *row, end, {}, known);
       num_saved += static_cast<uint64_t>(

@@ -39,19 +39,19 @@ inline void begin(KvSpace& kv, Row& row, const Tokens& tokens) {
 using Places = std::vector<RecordPlace>;
 // The row's next step, up to `end`, of which the first `known` tokens are known. It saves states at these positions.
 inline Places write(KvSpace& kv, Row& row, uint32_t end, std::initializer_list<uint32_t> saves = {},
-                    uint32_t known = ~0u, bool is_answer = false) {
+                    uint32_t known = ~0u, CheckpointKind kind = CheckpointKind::kPassage) {
   Places places;
   kv.begin_states(row.tables, row.computed, &places);
   row.computed = end;
   kv.keep(row.tables, kIdentity, std::span(row.tokens).first(std::min(known, end)));
-  for (const uint32_t position : saves) kv.save_states(row.tables, position, is_answer, &places);
+  for (const uint32_t position : saves) kv.save_states(row.tables, position, kind, &places);
   kv.advance(row.tables, end);
   return places;
 }
 inline Places step(KvSpace& kv, Row& row, uint32_t end, std::initializer_list<uint32_t> saves = {},
-                   uint32_t known = ~0u, bool is_answer = false) {
+                   uint32_t known = ~0u, CheckpointKind kind = CheckpointKind::kPassage) {
   REQUIRE(kv.grow(row.tables, end));
-  const Places places = write(kv, row, end, saves, known, is_answer);
+  const Places places = write(kv, row, end, saves, known, kind);
   kv.forget_moves();
   return places;
 }

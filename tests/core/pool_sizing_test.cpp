@@ -229,8 +229,8 @@ TEST_CASE("a pool of states has a record for each sequence, and fewer where they
   CHECK(shapes.blocks_of(1, 0) == 0);
   CHECK(shapes.blocks_of(1, 1) == 8);
   CHECK(shapes.blocks_of(1, 480) == 480 * block_bytes / record_bytes);
-  CHECK(shapes.blocks_of(1, 100'000) == 80);  // those that run, and a quarter as many checkpoints
-  CHECK(shapes.bytes_of(100'000) == 100'000 * block_bytes + 80 * record_bytes);
+  CHECK(shapes.blocks_of(1, 100'000) == 128);  // those that run, and a checkpoint of each
+  CHECK(shapes.bytes_of(100'000) == 100'000 * block_bytes + 128 * record_bytes);
   for (const uint64_t bytes : {uint64_t{0}, 8 * record_bytes, 8 * record_bytes + block_bytes, kGiB, 77 * kGiB + 5}) {
     const uint64_t blocks = shapes.blocks_in(bytes);
     CHECK(shapes.bytes_of(blocks) <= bytes);
@@ -255,11 +255,11 @@ TEST_CASE("a pool of states has a record for each sequence, and fewer where they
   REQUIRE(plan.ok());
   const std::string table = print(*plan, 0, 0);
   INFO(table);
-  CHECK(table.find(fmt::format("{:<28}{:>16}\n", "  states", "80 records, 480.0 MiB")) != std::string::npos);
+  CHECK(table.find(fmt::format("{:<28}{:>16}\n", "  states", "128 records, 768.0 MiB")) != std::string::npos);
   CHECK(table.find(fmt::format("{:<28}{:>16}\n", "    of running sequences", "64")) != std::string::npos);
-  CHECK(table.find(fmt::format("{:<28}{:>16}\n", "    checkpoints beside them", "16")) != std::string::npos);
-  // Blocks for a thousand short sequences, records for 80.
-  CHECK(print(*plan, 100, 0).find(fmt::format("{:<28}{:>16}\n", "sequences that fit", "80 of 100 tokens")) !=
+  CHECK(table.find(fmt::format("{:<28}{:>16}\n", "    checkpoints beside them", "64")) != std::string::npos);
+  // Blocks for a thousand short sequences, records for 128.
+  CHECK(print(*plan, 100, 0).find(fmt::format("{:<28}{:>16}\n", "sequences that fit", "128 of 100 tokens")) !=
         std::string::npos);
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <deque>
+#include <fmt/format.h>
 #include <map>
 
 #include "core/schedule/scheduler.h"
@@ -111,10 +112,10 @@ struct Conversation {
   RequestId id = 0;
 
   // The next turn: what was answered, and what the user says to it.
-  void go_on(Server& server, uint32_t num_new, uint32_t num_answer, int32_t seed) {
+  void go_on(Server& server, uint32_t num_new, uint32_t num_answer, int32_t seed, uint32_t num_thoughts = 0) {
     if (id != 0) {
       const std::vector<int32_t>& answer = server.branches[id].tokens;
-      prompt.insert(prompt.end(), answer.begin(), answer.end());
+      prompt.insert(prompt.end(), answer.begin() + num_thoughts, answer.end());
     }
     const std::vector<int32_t> own = text(num_new, seed);
     prompt.insert(prompt.end(), own.begin(), own.end());
@@ -184,9 +185,106 @@ TEST_CASE("conversations that take turns keep what they need where records are f
     server.run();
     for (const Conversation& conversation : conversations) {
       CAPTURE(turn, server.branches.at(conversation.id).cached_tokens, conversation.prompt.size());
-      if (turn > 1) CHECK(conversation.cached_share(server) >= 0.95);
+      // After the first turn it is not known yet that conversations go on behind their answers.
+      if (turn > 1) CHECK(conversation.cached_share(server) >= (turn == 2 ? 0.89 : 0.95));
     }
   }
+}
+
+namespace {
+
+// Conversations that go on at once, each with instructions that all have in common and a text of its own.
+struct Talks {
+  uint32_t num_records = 0;
+  uint32_t pause_steps_max = 0;  // between an answer and the next turn; 0: all turns begin together
+  uint32_t num_shared = 2000, num_own = 500;
+  uint32_t num_talks = 64, num_turns = 6;
+  uint32_t num_new = 100, num_answer = 300;
+  uint32_t num_thoughts = 0;  // of the answer's first tokens, which the next turn leaves out
+};
+
+struct TalksResult {
+  double share = 0;  // of the prompt tokens behind the first turn that were cached
+  uint64_t num_plans = 0;
+};
+
+TalksResult run_talks(const Talks& talks) {
+  Server server(hybrid(64, 32768, talks.num_records));
+  struct State {
+    Conversation conversation;
+    uint32_t num_turns = 0;
+    uint64_t begins_at = 0;  // plan
+  };
+  std::vector<State> states;
+  for (uint32_t i = 0; i < talks.num_talks; ++i) {
+    std::vector<int32_t> prompt = text(talks.num_shared, 1);
+    const std::vector<int32_t> own = text(talks.num_own, 10 + static_cast<int32_t>(i));
+    prompt.insert(prompt.end(), own.begin(), own.end());
+    states.push_back({{std::move(prompt)}});
+  }
+  uint64_t num_cached = 0, num_prompt = 0, random = 1;
+  for (uint32_t num_over = 0; num_over < talks.num_talks;) {
+    const bool all_wait = std::ranges::all_of(states, [&](const State& state) {
+      return state.conversation.id == 0 || server.branches[state.conversation.id].is_over;
+    });
+    num_over = 0;
+    for (uint32_t i = 0; i < talks.num_talks; ++i) {
+      State& state = states[i];
+      const bool runs = state.conversation.id != 0 && !server.branches[state.conversation.id].is_over;
+      if (runs) continue;
+      if (state.begins_at == 0) {
+        if (state.num_turns > 1) {
+          num_cached += server.branches[state.conversation.id].cached_tokens;
+          num_prompt += state.conversation.prompt.size();
+        }
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        state.begins_at = server.num_plans + 1 + (random >> 33) % (talks.pause_steps_max + 1);
+      }
+      if (state.num_turns == talks.num_turns) {
+        ++num_over;
+        continue;
+      }
+      const bool begins = talks.pause_steps_max == 0 ? all_wait : state.begins_at <= server.num_plans;
+      if (!begins && server.scheduler.has_work()) continue;
+      state.begins_at = 0;
+      ++state.num_turns;
+      state.conversation.go_on(server, talks.num_new, talks.num_answer,
+                               static_cast<int32_t>(1000 * state.num_turns + i), talks.num_thoughts);
+    }
+    if (server.scheduler.has_work() || !server.in_flight.empty()) server.step();
+  }
+  server.run();
+  return {static_cast<double>(num_cached) / static_cast<double>(num_prompt), server.num_plans};
+}
+
+double share_of(Talks talks, uint32_t num_records) {
+  talks.num_records = num_records;
+  return run_talks(talks).share;
+}
+
+}  // namespace
+
+TEST_CASE("64 conversations find most of what they would find with any number of records") {
+  Talks alone{.num_shared = 0}, pauses{.pause_steps_max = 2000, .num_shared = 0}, thoughts = pauses;
+  thoughts.num_thoughts = 250;
+  CHECK(share_of(alone, 128) >= 0.95 * share_of(alone, 1024));
+  for (const Talks& talks : {pauses, thoughts}) {
+    CAPTURE(talks.num_thoughts);
+    CHECK(share_of(talks, 128) >= 0.98 * share_of(talks, 1024));
+    CHECK(share_of(talks, 80) >= 0.8 * share_of(talks, 1024));
+  }
+}
+
+TEST_CASE("figures of many conversations", "[.figures]") {
+  for (const uint32_t thoughts : {0u, 250u})
+    for (const uint32_t shared : {2000u, 0u})
+      for (const uint32_t pause : {0u, 400u, 2000u}) {
+        Talks talks{.pause_steps_max = pause, .num_shared = shared, .num_thoughts = thoughts};
+        fmt::print("thoughts {:3}, shared {:4}, pause {:4}:", thoughts, shared, pause);
+        for (const uint32_t records : {80u, 96u, 128u, 192u, 1024u})
+          fmt::print(" {:.2f} ({})", share_of(talks, records), records);
+        fmt::print("\n");
+      }
 }
 
 TEST_CASE("branches begin from their prompt's checkpoint without a copy") {
