@@ -101,7 +101,7 @@ std::vector<KvPoolSize> PoolShapes::books(uint32_t num_blocks, uint32_t num_host
   for (size_t g = 0; g < sized.size(); ++g)
     all.push_back({sized[g].num_blocks, sized[g].block_tokens,
                    sized[g].is_state() ? CacheKind::kState : CacheKind::kBlocks, shapes_[g].window,
-                   g == 0 ? 0 : sized[g].num_host_blocks});
+                   g == 0 ? 0 : sized[g].num_host_blocks, sized[g].bytes_block()});
   return all;
 }
 

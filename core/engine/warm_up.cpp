@@ -103,22 +103,26 @@ Result<double> run_largest_step(const ProbeShape& shape, std::span<const KvPoolS
   return ms / shape.num_tokens;
 }
 
-// What moving a block takes, from a few of each group; the second time, when everything is compiled and touched.
+// What moving a block of group 0 takes, from a few of each group by their bytes; the second time, when everything is compiled and touched.
 Status time_moves(std::span<const KvGroup> groups, const SealedList& memory, Backend* backend, CostPrior* prior) {
   for (int round = 0; round < 2; ++round) {
     for (const bool is_load : {false, true}) {
       ForwardInputs inputs;
       std::vector<BlockCopy>& moves = is_load ? inputs.block_loads : inputs.block_stores;
+      double num_blocks = 0;
       for (uint32_t g = 0; g < groups.size(); ++g)
         for (uint32_t i = 0; i < std::min({groups[g].num_blocks, groups[g].num_host_blocks, 16u}); ++i)
           moves.push_back({i, i, groups[g].block_tokens, g});
+      for (const BlockCopy& move : moves)
+        num_blocks += static_cast<double>(groups[move.kv_group].bytes_block()) /
+                      static_cast<double>(groups[0].bytes_block());
       std::vector<uint32_t> words;
       pack(inputs, &words);
       Result<Ticket> ticket = backend->submit({.memory = &memory, .forward_inputs = words});
       if (!ticket) return ticket.error();
       Result<StepOutput> output = backend->wait(*ticket);
       if (!output) return output.error();
-      (is_load ? prior->load_ms : prior->store_ms) = output->memory_ms / static_cast<double>(moves.size());
+      (is_load ? prior->load_ms : prior->store_ms) = output->memory_ms / num_blocks;
     }
   }
   return {};

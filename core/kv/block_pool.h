@@ -32,6 +32,7 @@ struct KvPoolSize {
   CacheKind kind = CacheKind::kBlocks;
   uint32_t window = 0;           // of blocks: how many positions a token sees, its own among them; 0 = all
   uint32_t num_host_blocks = 0;  // of the host's pool (of group 0: HostTierSize)
+  uint64_t block_bytes = 0;      // what moving a block or a record moves; 0 = not known
 };
 
 // An entry that does not balance: our own fault, told as a value so that a server can report it and live on.

@@ -39,6 +39,11 @@ bool CacheGroups::can_hold(uint32_t num_tokens) const {
   return true;
 }
 
+double CacheGroups::move_blocks(uint32_t group) const {
+  const uint64_t bytes = shape(group).block_bytes, leading = shape(0).block_bytes;
+  return bytes == 0 || leading == 0 ? 1 : static_cast<double>(bytes) / static_cast<double>(leading);
+}
+
 std::vector<BlockTable> CacheGroups::make_tables(uint32_t num_tokens) const {
   std::vector<BlockTable> tables(size());
   for (uint32_t g = 0; g < size(); ++g) {

@@ -54,6 +54,9 @@ class CacheGroups {
   void advance(std::span<BlockTable> tables, uint32_t num_tokens);
   void end_step();
 
+  // Blocks of group 0 that move as many bytes as one block, or record, of the group; 1 where sizes are not known.
+  double move_blocks(uint32_t group) const;
+
   // Checkpoints may stand behind every so many tokens; 0: no group has states.
   uint32_t place_tokens() const { return place_tokens_; }
 

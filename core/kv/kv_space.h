@@ -101,6 +101,9 @@ class KvSpace {
   // Whether the cached blocks of these tables, and what stands beside them, shall be stored when the pools hand them
   // out again.
   void set_worth_storing(std::span<const BlockTable> tables, bool worth) { sharing_.set_worth_storing(tables, worth); }
+  // In blocks of group 0 with as many bytes: what tables hold, and what moves move.
+  double move_blocks(std::span<const BlockTable> tables) const;
+  double move_blocks(std::span<const BlockMove> moves) const;
   // What the step that is being made has to do first: the stores, then the loads, then the copies.
   std::span<const BlockMove> stores() const { return tiers_.stores(); }
   std::span<const BlockMove> loads() const { return tiers_.loads(); }
@@ -120,5 +123,17 @@ class KvSpace {
   Tiers tiers_;
   PrefixSharing sharing_;
 };
+
+inline double KvSpace::move_blocks(std::span<const BlockTable> tables) const {
+  double blocks = 0;
+  for (uint32_t g = 0; g < tables.size(); ++g) blocks += groups_.move_blocks(g) * tables[g].num_held();
+  return blocks;
+}
+
+inline double KvSpace::move_blocks(std::span<const BlockMove> moves) const {
+  double blocks = 0;
+  for (const BlockMove& move : moves) blocks += groups_.move_blocks(move.kv_group);
+  return blocks;
+}
 
 }  // namespace llmrt

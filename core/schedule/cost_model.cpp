@@ -107,7 +107,7 @@ void CostModel::observe(const StepWork& work, const StepTimes& times) {
     error += weight * kErrorRate * (std::clamp(times.step_ms - line, -most, most) - error);
   }
   if (times.memory_ms > 0 && work.stores + work.loads > 0)
-    moves_.observe({1, static_cast<double>(work.stores), static_cast<double>(work.loads)}, times.memory_ms);
+    moves_.observe({1, work.stores, work.loads}, times.memory_ms);
 }
 
 double CostModel::weight_of(const StepWork& work, double ms) {
@@ -158,9 +158,8 @@ double CostModel::recompute_ms(uint64_t num_tokens) const {
   return step_.predict({0, n, 0, n * (n + 1) / 2});
 }
 
-double CostModel::swap_ms(uint64_t num_blocks) const {
-  const double n = static_cast<double>(num_blocks);
-  return moves_.predict({1, n, n});
+double CostModel::swap_ms(double num_blocks) const {
+  return moves_.predict({1, num_blocks, num_blocks});
 }
 
 template class FadingLine<3>;

@@ -47,14 +47,14 @@ class FadingLine {
 struct CostPrior {
   double step_ms = 0;                // a step of one token
   double token_ms = 0;               // one token more in a long chunk
-  double store_ms = 0, load_ms = 0;  // one KV block to the host's pool, and back
+  double store_ms = 0, load_ms = 0;  // one KV block of group 0 to the host's pool, and back
 };
 
 struct StepWork {
   uint64_t tokens = 0;
   uint64_t decode_keys = 0;  // of rows of one token
   uint64_t chunk_pairs = 0;  // of all other rows
-  uint32_t stores = 0, loads = 0;
+  double stores = 0, loads = 0;  // KV blocks to the host's pool and back, those of other groups by their bytes
 };
 
 // The same step with a chunk of `tokens` more, which begins at position `depth`.
@@ -85,8 +85,8 @@ class CostModel {
   double prefill_rate(uint32_t step_tokens) const;
   // What computing the first `num_tokens` positions of a sequence again adds to the steps that do it.
   double recompute_ms(uint64_t num_tokens) const;
-  // Storing that many blocks and loading them again.
-  double swap_ms(uint64_t num_blocks) const;
+  // Storing that many blocks of group 0 and loading them again.
+  double swap_ms(double num_blocks) const;
 
  private:
   double weight_of(const StepWork& work, double ms);

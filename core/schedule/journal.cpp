@@ -42,8 +42,8 @@ void Journal::note_plan(const IterationPlan& plan, std::span<Sequence* const> ru
                         std::span<const KvPoolSize> pools, TimeNs now) {
   stats_.step_rows.add(static_cast<double>(plan.rows.size()));
   stats_.step_tokens.add(static_cast<double>(plan.work.tokens));
-  stats_.blocks_stored += plan.work.stores;
-  stats_.blocks_loaded += plan.work.loads;
+  stats_.blocks_stored += plan.block_stores.size();
+  stats_.blocks_loaded += plan.block_loads.size();
 
   stats_.table_slots = stats_.table_tokens = 0;
   for (Sequence* sequence : running) {

@@ -175,8 +175,8 @@ void PlanWriter::write_moves(IterationPlan* plan) {
   append(kv_.stores(), &plan->block_stores);
   append(kv_.loads(), &plan->block_loads);
   append(kv_.copies(), &plan->block_copies);
-  plan->work.stores = static_cast<uint32_t>(kv_.stores().size());
-  plan->work.loads = static_cast<uint32_t>(kv_.loads().size());
+  plan->work.stores = kv_.move_blocks(kv_.stores());
+  plan->work.loads = kv_.move_blocks(kv_.loads());
   kv_.forget_moves();
 }
 

@@ -14,7 +14,7 @@ void Yields::preempt(Sequence& sequence, RequestId wanted_by) {
   for (const BlockTable& table : sequence.residency.tables)
     event.num_blocks += table.num_held();
   event.recompute_ms = cost.recompute_ms(sequence.progress.computed);
-  event.swap_ms = cost.swap_ms(event.num_blocks);
+  event.swap_ms = cost.swap_ms(parts_.kv.move_blocks(sequence.residency.tables));
   event.swapped = is_worth_storing(sequence);
   stop(sequence, /*forget=*/false);
   sequence.move_to(RequestState::kPreempted);
@@ -47,7 +47,7 @@ bool Yields::is_worth_storing(const Sequence& sequence) const {
   if (parts_.config.on_exhaustion == OnExhaustion::kSwap) return true;
   if (parts_.config.on_exhaustion == OnExhaustion::kRecompute) return false;
   const CostModel& cost = parts_.pace.cost();
-  return cost.swap_ms(sequence.residency.tables[0].blocks.size()) < cost.recompute_ms(sequence.progress.computed);
+  return cost.swap_ms(parts_.kv.move_blocks(sequence.residency.tables)) < cost.recompute_ms(sequence.progress.computed);
 }
 
 }  // namespace llmrt

@@ -49,7 +49,8 @@ TEST_CASE("a branch's times and late tokens follow from when its tokens came") {
 
   journal.note_arrival(sequence, 10 * kMs);
   IterationPlan plan;
-  plan.work = {.tokens = 5, .stores = 2};
+  plan.work = {.tokens = 5};
+  plan.block_stores.resize(2);
   journal.note_plan(plan, running, std::vector<KvPoolSize>{{8, 4}}, 20 * kMs);
   journal.note_plan(plan, running, std::vector<KvPoolSize>{{8, 4}}, 30 * kMs);  // only the first admits it
   sequence.tokens.push_back(1);

@@ -1,4 +1,5 @@
 // What a running sequence gives up when it yields, and what it keeps.
+#include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 
 #include "schedule_room.h"
@@ -71,6 +72,28 @@ TEST_CASE("with a host tier what it has computed is worth storing by the policy"
     auto taken = room.owners.kv.make_tables(64);
     REQUIRE(room.owners.kv.grow(taken, 64));  // its blocks are handed out
     CHECK(room.owners.kv.stores().size() == (policy == OnExhaustion::kSwap ? 2u : 0u));
+  }
+}
+
+TEST_CASE("a record counts by its bytes where swapping and computing again are compared") {
+  // 8 tokens are two blocks: 2 ms to move, 4 ms to compute. A record is as large as 10 blocks, or as a tenth of one.
+  for (const uint64_t record_bytes : {10'000, 100}) {
+    SchedulerConfig config = room_config();
+    config.kv_pools[0].block_bytes = 1000;
+    config.kv_pools.push_back({8, 4, CacheKind::kState, 0, 8, record_bytes});
+    config.prefix_cache = PrefixCacheKind::kRadix;
+    config.host_blocks = 8;
+    config.cost_prior = {.token_ms = 0.5, .store_ms = 0.5, .load_ms = 0.5};
+    ScheduleRoom room(config);
+    Sequence& row = room.run(request_of(1, 12, 8), 8);
+    room.flows.yields.preempt(row, 1);
+    std::vector<Preemption> preemptions;
+    room.owners.journal.take_preemptions(&preemptions);
+    REQUIRE(preemptions.size() == 1);
+    CAPTURE(record_bytes);
+    CHECK(preemptions[0].num_blocks == 3);
+    CHECK(preemptions[0].swap_ms == Catch::Approx(2 + static_cast<double>(record_bytes) / 1000));
+    CHECK(preemptions[0].swapped == (record_bytes == 100));
   }
 }
 
