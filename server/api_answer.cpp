@@ -41,6 +41,7 @@ json::value finish_text(FinishReason reason) {
     case FinishReason::kPolicy:
       return "content_filter";
     case FinishReason::kCancelled:
+    case FinishReason::kDisconnected:
     case FinishReason::kTimeout:
     case FinishReason::kError:
       return "error";

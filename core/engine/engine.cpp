@@ -231,7 +231,9 @@ void Engine::Impl::take_messages(bool last) {
       count_inbox(load_of(*request), -1);
       scheduler->add(std::move(*request), clock->now_ns());
     } else if (auto* cancelled = std::get_if<CancelMessage>(&message)) {
-      scheduler->cancel(cancelled->id, clock->now_ns(), cancelled->sent);
+      scheduler->cancel(cancelled->id, clock->now_ns(), cancelled->sent, cancelled->why);
+    } else if (const auto* paused = std::get_if<PauseMessage>(&message)) {
+      scheduler->set_paused(paused->id, paused->is_paused);
     } else {
       const auto& drained = std::get<DrainedMessage>(message);
       scheduler->drained(drained.id, drained.sent);
@@ -558,8 +560,11 @@ Result<RequestId> Engine::submit(Request request) {
   return make_error(ErrorCode::kCancelled, kShuttingDown);
 }
 
-void Engine::cancel(RequestId id, const SentTimes& sent) {
-  impl_->inbox.post(CancelMessage{id, sent});
+void Engine::cancel(RequestId id, const SentTimes& sent, FinishReason why) {
+  impl_->inbox.post(CancelMessage{id, sent, why});
+}
+void Engine::set_paused(RequestId id, bool is_paused) {
+  impl_->inbox.post(PauseMessage{id, is_paused});
 }
 void Engine::drained(RequestId id, const SentTimes& sent) {
   impl_->inbox.post(DrainedMessage{id, sent});

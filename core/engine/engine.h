@@ -1,9 +1,8 @@
 // The engine: the only place where the circle closes (inbox -> plan -> lower -> submit -> wait -> stop -> commit ->
 // events). One engine serves one backend with one model.
 //
-// Threads: run() or tick() belong to one thread, the engine's. submit, cancel, drained, stats, stalled and stop are
-// thread-safe.
-// Sinks are called on the engine's thread.
+// Threads: run() or tick() belong to one thread, the engine's. submit, cancel, set_paused, drained, stats, stalled and
+// stop are thread-safe. Sinks are called on the engine's thread.
 #pragma once
 
 #include <atomic>
@@ -47,9 +46,12 @@ class Engine {
   // overloaded when the bounded queue is full; after the engine's end (run) the error that ended it, or cancelled.
   // Returns the id of branch 0; those of the others follow.
   Result<RequestId> submit(Request request);
-  // Ends the branch with kCancelled if it is still there. Unknown ids are ignored. `sent`: when parts of its answer
-  // have gone out, by the engine's clock; for its trace, here and below.
-  void cancel(RequestId id, const SentTimes& sent = {});
+  // Ends the branch with `why` (kCancelled, kDisconnected) if it is still there. Unknown ids are ignored. `sent`: when
+  // parts of its answer have gone out, by the engine's clock; for its trace, here and below.
+  void cancel(RequestId id, const SentTimes& sent = {}, FinishReason why = FinishReason::kCancelled);
+  // The receiver can take no more of the branch (true), or again (false): meanwhile no step computes it, and it goes on
+  // as if nothing had been. Some tokens that were under way still come. Unknown ids are ignored.
+  void set_paused(RequestId id, bool is_paused);
   // The receiver has passed on everything of a finished branch: STREAMING becomes FINISHED.
   void drained(RequestId id, const SentTimes& sent = {});
 

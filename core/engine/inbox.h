@@ -14,12 +14,17 @@ namespace llmrt {
 struct CancelMessage {
   RequestId id;
   SentTimes sent;
+  FinishReason why;
+};
+struct PauseMessage {
+  RequestId id;
+  bool is_paused;
 };
 struct DrainedMessage {
   RequestId id;
   SentTimes sent;
 };
-using InboxMessage = std::variant<Request, CancelMessage, DrainedMessage>;
+using InboxMessage = std::variant<Request, CancelMessage, DrainedMessage, PauseMessage>;
 
 class Inbox {
  public:

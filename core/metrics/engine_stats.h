@@ -47,7 +47,7 @@ inline std::vector<double> length_bounds() {
   return bounds;
 }
 
-inline constexpr int kNumFinishReasons = 10;  // FinishReason of core/request/request.h
+inline constexpr int kNumFinishReasons = 11;  // FinishReason of core/request/request.h
 
 // The pool of one KV group.
 struct KvGroupStats {

@@ -44,7 +44,8 @@ enum class FinishReason : uint8_t {
   kTimeout,
   kError,
   kPolicy,
-  kGrammarEnd,  // the answer is whole, and nothing may follow
+  kGrammarEnd,    // the answer is whole, and nothing may follow
+  kDisconnected,  // its client is gone, or was given up
 };
 const char* finish_reason_name(FinishReason reason);  // "eos", "stop_token", ...
 

@@ -22,6 +22,7 @@ struct Sequence {
   // The prompt until `tokens` has it, then null.
   std::shared_ptr<const std::vector<int32_t>> shared_prompt;
   TimeNs times_out_ns = 0;  // 0 = never
+  bool is_paused = false;   // its client can take no more for now: no step computes it
 
   // The parts, by owner (sequence_parts.h). Every step of a running sequence reads those from `tokens` on, so they
   // stand together.

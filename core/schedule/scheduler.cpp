@@ -18,7 +18,7 @@ void Scheduler::add(Request request, TimeNs now) {
   flows_->arrivals.add(std::move(request), now);
 }
 
-void Scheduler::cancel(RequestId id, TimeNs now, const SentTimes& sent) {
+void Scheduler::cancel(RequestId id, TimeNs now, const SentTimes& sent, FinishReason why) {
   Sequence* sequence = owners_->branches.find(id);
   if (sequence == nullptr) return;
   if (sequence->state() == RequestState::kStreaming) {  // its end has been told already
@@ -26,7 +26,12 @@ void Scheduler::cancel(RequestId id, TimeNs now, const SentTimes& sent) {
     return;
   }
   sequence->record.times.sent = sent;
-  flows_->exits.end_all(*sequence, RequestState::kCancelled, {}, FinishReason::kCancelled, now);
+  flows_->exits.end_all(*sequence, RequestState::kCancelled, {}, why, now);
+}
+
+void Scheduler::set_paused(RequestId id, bool is_paused) {
+  Sequence* sequence = owners_->branches.find(id);
+  if (sequence != nullptr && !sequence->request.beam) sequence->is_paused = is_paused;
 }
 
 void Scheduler::drained(RequestId id, const SentTimes& sent) {

@@ -52,10 +52,14 @@ class Scheduler {
   // Takes the request (its n ids set and unused, prompt not empty, checked). When the queue is full it is REJECTED with
   // an event (kError, overloaded) for each branch instead. `request.sink` is not used.
   void add(Request request, TimeNs now);
-  // Ends it with an event (kCancelled), whatever it is doing; a token in flight is dropped. Unknown or ended: ignored.
-  // Each branch has its own id and ends alone, while the others go on; but with beam search all end.
-  // `sent`: what of it has gone out, for its trace.
-  void cancel(RequestId id, TimeNs now, const SentTimes& sent = {});
+  // Ends it with an event (kCancelled, or kDisconnected for `why`), whatever it is doing; a token in flight is dropped.
+  // Unknown or ended: ignored. Each branch has its own id and ends alone, while the others go on; but with beam search
+  // all end. `sent`: what of it has gone out, for its trace.
+  void cancel(RequestId id, TimeNs now, const SentTimes& sent = {}, FinishReason why = FinishReason::kCancelled);
+  // Its client can take no more (true), or again (false). From the next plan on no step computes a paused branch; what
+  // it has computed stays where it is unless others need the room, which it gives up first. A token in flight is told.
+  // Ignored for beams, whose answers come at the end, and for ids that are gone.
+  void set_paused(RequestId id, bool is_paused);
   // STREAMING becomes FINISHED and the scheduler forgets the id. To be called once after each event with a finish;
   // ignored for ids that are gone already (cancelled, timed out and rejected ones are forgotten at once).
   void drained(RequestId id, const SentTimes& sent = {});

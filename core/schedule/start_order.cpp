@@ -48,6 +48,10 @@ Sequence* StartOrder::next(Lane lane, uint64_t round, uint64_t plan) {
     if (!batches_.may_start(*sequence)) continue;
     if (++num_scanned > kScanMax) break;
     if (sequence->beam.is_asked) continue;
+    if (sequence->is_paused) {
+      sequence->ticket.is_held = true;
+      continue;
+    }
     const bool waits = waits_for_branch(*sequence);
     if (!waits && has_its_penalty_rows(*sequence)) {
       sequence->ticket.is_held = true;
@@ -120,7 +124,7 @@ bool StartOrder::waits_for_prefix(Sequence& sequence, uint64_t plan) const {
   for (const Sequence* other : running_.rows()) {
     if (other->progress.computed + 1 >= other->tokens.size() || other->origin.identity != sequence.origin.identity)
       continue;
-    if (!kv_.is_trusted(other->residency.tables)) continue;
+    if (other->is_paused || !kv_.is_trusted(other->residency.tables)) continue;
     // Whether they share one more block than is there, or the tokens before the next state that is kept. From the end,
     // where they differ first.
     const size_t needed = has_states ? save_points_.next_in_prompt(*other, other->progress.computed)

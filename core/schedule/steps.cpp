@@ -28,6 +28,7 @@ void Steps::fill(uint64_t plan, bool has_in_flight, TimeNs now) {
   const StepDraft& draft = parts_.draft;
   parts_.draft.begin();
   parts_.admission.begin_step(plan);
+  if (parts_.admission.is_room_scarce()) yield_paused();
   leaves_out_ = left_out_in_ + 1 != plan && awaits_long_prompt();  // not twice in a row
   take_units(now);
   take_prompts(now);
@@ -48,7 +49,7 @@ bool Steps::awaits_long_prompt() const {
     if (queue.size() > 1 || (first != nullptr && first->ticket.tried_in != 0)) continue;
     if (first != nullptr && is_long(first->num_known())) return true;
     for (const Sequence* sequence : parts_.running.rows())
-      if (sequence->lane() == lane && is_long(sequence->gap())) return true;
+      if (sequence->lane() == lane && !sequence->is_paused && is_long(sequence->gap())) return true;
   }
   return false;
 }
@@ -63,7 +64,7 @@ void Steps::take_units(TimeNs now) {
   for (Sequence* const each : taking_) {
     Sequence& sequence = *each;
     if (!sequence.runs() || !is_unit(sequence)) continue;  // it had to yield, or ended
-    if (leaves_out_ && is_patient(sequence)) continue;
+    if (sequence.is_paused || (leaves_out_ && is_patient(sequence))) continue;
     if (sequence.draws(1) && draft.waits_for_changes(sequence)) continue;
     if (draft.tokens_left() == 0 || draft.count_that_fits(sequence, 1) == 0) {
       if (turn_ == 0) turn_ = sequence.residency.admission;
@@ -103,7 +104,7 @@ void Steps::take_prompts(TimeNs now) {
   draft.set_chunk_tokens(parts_.pace.chunk_tokens(step, draft.tokens_left(), now));
   behind_.clear();
   for (Sequence* sequence : parts_.running.rows()) {
-    if (leaves_out_ && is_patient(*sequence)) continue;
+    if (sequence->is_paused || (leaves_out_ && is_patient(*sequence))) continue;
     if (sequence->draws(1) && draft.waits_for_changes(*sequence)) continue;
     if (sequence->gap() > sequence->take.tokens) behind_.push_back(sequence);
   }
@@ -127,7 +128,7 @@ void Steps::take_left_out(TimeNs now) {
   leaves_out_ = false;
   if (draft.is_empty()) return take_units(now);
   for (Sequence* const sequence : parts_.running.rows()) {
-    if (sequence->take.tokens > 0 || !is_patient(*sequence)) continue;
+    if (sequence->take.tokens > 0 || sequence->is_paused || !is_patient(*sequence)) continue;
     if (draft.tokens_left() == 0 || draft.count_that_fits(*sequence, 1) == 0) continue;
     if (parts_.kv.grow(sequence->residency.tables, sequence->progress.computed + 1)) draft.take(*sequence, 1);
   }
@@ -148,6 +149,22 @@ void Steps::yield_idle_beams(TimeNs now) {
     parts_.admission.reopen();
     for (const Lane lane : order_for_room(now)) parts_.admission.admit(lane, now);
   }
+}
+
+Sequence* Steps::next_to_start() const {
+  for (const Waiting::Queue& queue : parts_.waiting.queues())
+    for (const auto& [place, sequence] : queue)
+      if (!sequence->is_paused) return sequence;
+  return nullptr;
+}
+
+// What a paused row has would be of use to those that wait. Not where all that is admitted keeps its room to its end.
+void Steps::yield_paused() {
+  if (reserves_all(parts_.config.on_exhaustion)) return;
+  const Sequence* waiting = next_to_start();
+  const auto rows = parts_.running.rows();
+  const auto newest = std::find_if(rows.rbegin(), rows.rend(), [](const Sequence* row) { return row->is_paused; });
+  if (waiting != nullptr && newest != rows.rend()) parts_.yields.preempt(**newest, waiting->request.id);
 }
 
 // Blocks for that many positions, taken from others when none are free. False: the row is left out of this step (it

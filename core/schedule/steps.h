@@ -5,6 +5,9 @@
 // interactive prompt: what they would add to its step costs them one step. With more rows than the step has tokens,
 // samples or room for logit changes, those left out come first the next time.
 //
+// Rows that are paused (Scheduler::set_paused) are left out. Where others find no room, one of them yields in each
+// step.
+//
 // Owns whose turn it is among rows, and which step last left rows out. Errors: pool_exhausted for a row that outgrows
 // the pool alone. Allocates nothing in the steady state. The engine's thread.
 #pragma once
@@ -52,6 +55,8 @@ class Steps {
   void take_prompts(TimeNs now);
   void take_left_out(TimeNs now);
   void yield_idle_beams(TimeNs now);
+  void yield_paused();
+  Sequence* next_to_start() const;
   bool make_room(Sequence& sequence, uint32_t positions, TimeNs now);
 
   LaneOrder order_for_prefill(TimeNs now);

@@ -14,6 +14,7 @@ uint32_t protection(const Sequence& sequence) {
 }  // namespace
 
 bool yields_before(const Sequence* a, const Sequence* b) {
+  if (a->is_paused != b->is_paused) return a->is_paused;
   if (a->lane() != b->lane()) return a->lane() > b->lane();
   if (protection(*a) != protection(*b)) return protection(*a) < protection(*b);
   return a->residency.admission > b->residency.admission;

@@ -51,7 +51,7 @@ const char* expected(TraceKind kind) {
     case TraceKind::kClass:
       return "interactive, agent, batch, evaluation or background";
     case TraceKind::kFinish:
-      return "eos, stop_token, stop_string, length, cancelled, timeout or error";
+      return "a finish reason, as eos, length, cancelled, disconnected or error";
   }
   return "";
 }

@@ -313,6 +313,10 @@ void Script::run(const std::string& text) {
     commit(line);
   } else if (command == "cancel" && line >> id) {
     scheduler_->cancel(id, now_);
+  } else if (command == "leave" && line >> id) {
+    scheduler_->cancel(id, now_, {}, FinishReason::kDisconnected);
+  } else if ((command == "pause" || command == "go") && line >> id) {
+    scheduler_->set_paused(id, command == "pause");
   } else if (command == "drained" && line >> id) {
     scheduler_->drained(id);
   } else if (command == "fail") {

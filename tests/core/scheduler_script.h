@@ -19,7 +19,7 @@
 //   preemptions               what yielded since the last such line
 //   masks late, masks ready  processors are not ready from now on, or are
 //   free                      blocks, by KV group
-//   cancel ID, drained ID, fail, time MS, states, queue, cached
+//   cancel ID, leave ID (its client is gone), pause ID, go ID, drained ID, fail, time MS, states, queue, cached
 #pragma once
 
 #include <string>

@@ -47,6 +47,8 @@ void Client::take(const TokenEvent& event) {
     return;
   }
   got.tokens.push_back(event.token);
+  if (is_paused && got.tokens.size() > tokens_at_pause + kTokensWhilePausedMax)
+    wrong = "it is paused, and tokens still come";
   got.text += tokenizer->token_bytes(event.token);
   if (event.has_logprob) got.logprobs.push_back(event.logprob);
   if (event.draw.has_value() != plan->request.sampling.tell_draws)
@@ -102,7 +104,9 @@ std::string Client::check_error(const MemoryPlan& pool) const {
 std::string Client::check_end(TimeNs now, const MemoryPlan& pool) const {
   switch (got.finish) {
     case FinishReason::kCancelled:
-      return cancelled ? "" : "ended as cancelled, and nobody had";
+      return cancelled && !plan->disconnects ? "" : "ended as cancelled, and nobody had";
+    case FinishReason::kDisconnected:
+      return cancelled && plan->disconnects ? "" : "ended as disconnected, and nobody had left";
     case FinishReason::kTimeout: {
       if (!error || error->code != ErrorCode::kTimeout) return "timed out without being told which limit it passed";
       const bool in_queue = got.tokens.size() == plan->request.begun.size() && start_by_ns != 0 && start_by_ns <= now;

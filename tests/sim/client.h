@@ -27,6 +27,8 @@ struct Client {
   uint32_t cached_tokens = 0;
   FakeAnswer got;
   std::optional<Error> error;
+  bool is_paused = false;
+  size_t tokens_at_pause = 0;
   std::string wrong;              // what broke first
   std::vector<Client*> together;  // with beam search: all branches, which are cancelled together
 
@@ -38,7 +40,14 @@ struct Client {
   void cancel() {
     cancelled = true;
     for (Client* other : together) other->cancelled = true;
-    engine->cancel(id);
+    engine->cancel(id, {}, plan->disconnects ? FinishReason::kDisconnected : FinishReason::kCancelled);
+  }
+  // Of steps that are under way.
+  static constexpr size_t kTokensWhilePausedMax = 2;
+  void pause(bool paused) {
+    is_paused = paused;
+    tokens_at_pause = got.tokens.size();
+    engine->set_paused(id, paused);
   }
   std::string check_end(TimeNs now, const MemoryPlan& pool) const;
   std::string check_error(const MemoryPlan& pool) const;

@@ -124,6 +124,9 @@ BUGS = [
      "candidates[beam->beam.rank] = beam->beam.candidates;", "candidates[beam->branch] = beam->beam.candidates;"),
     ("beams that wait for each other hold what they wait for", "core/schedule/steps.cpp",
      "while (parts_.draft.is_empty() &&", "while (false &&"),
+    # pauses
+    ("a paused row goes on", "core/schedule/steps.cpp", "if (sequence.is_paused || (", "if ((false) || ("),
+    ("a paused sequence that waits starts", "core/schedule/start_order.cpp", "if (sequence->is_paused) {", "if (false) {"),
     ("a beam outlives the others' cancel", "core/schedule/scheduler.cpp",
      "flows_->exits.end_all(*sequence, RequestState::kCancelled,",
      "flows_->exits.end(*sequence, RequestState::kCancelled,"),

@@ -169,6 +169,15 @@ void add_constraint(const Scenario& scenario, Request& request) {
                                                             .fail_one_in = dice.one_in(8) ? 40u : 0u});
 }
 
+// By dice of its own, too. Beams cannot be paused.
+void add_pause(const Scenario& scenario, ClientPlan& client) {
+  Dice dice(scenario.seed ^ 0x8ebc6af09c88c6e3 ^ (scenario.clients.size() << 16));
+  client.disconnects = dice.one_in(2);
+  if (client.request.beam || !dice.one_in(5)) return;
+  client.pause_at_ticks = static_cast<int>(dice.between(0, 30));
+  client.pause_ticks = static_cast<int>(dice.between(1, 40));
+}
+
 // Clients that ask about the same texts: how one begins is how another begins, or what another one got.
 class SharedTexts {
  public:
@@ -288,6 +297,7 @@ void add_clients(Scenario& scenario, bool under_pressure, uint32_t tick, Dice& d
     }
     if (is_salted(scenario) && client.request.cache_salt.empty()) client.request.cache_salt = "salt";
     begin_answer(client.request, scenario.backend, dice);
+    add_pause(scenario, client);
     tick += dice.between(0, ticks_between);
     client.arrival_tick = tick;
     scenario.clients.push_back(std::move(client));

@@ -17,6 +17,9 @@ struct ClientPlan {
   int cancel_after_ticks = -1;     // from its arrival; -1 = never
   int cancel_after_events = -1;    // from inside the sink
   uint32_t drain_after_ticks = 0;  // from its end
+  bool disconnects = false;        // where it cancels
+  int pause_at_ticks = -1;         // from its arrival: takes no more ...
+  int pause_ticks = 0;             // ... for so long
 };
 
 struct Scenario {

@@ -136,6 +136,8 @@ std::string Simulation::before_tick() {
     const int age = static_cast<int>(tick_ - client->arrived_at);
     const bool cancels = client->together.empty() || client == client->together.back();  // one for all beams
     if (age == client->plan->cancel_after_ticks && cancels) client->cancel();
+    if (age == client->plan->pause_at_ticks) client->pause(true);
+    if (client->is_paused && age >= client->plan->pause_at_ticks + client->plan->pause_ticks) client->pause(false);
     if (client->ended() && tick_ - client->ended_at >= client->plan->drain_after_ticks) {
       client->drained = true;
       engine_->drained(client->id);
