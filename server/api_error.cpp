@@ -66,6 +66,8 @@ ApiError to_api_error(const Error& error) {
 
 const char* error_type(int status) {
   switch (status) {
+    case 401:
+      return "authentication_error";
     case 404:
     case 405:
       return "not_found_error";

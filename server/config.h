@@ -6,14 +6,22 @@
 #include <string>
 #include <vector>
 
+#include "server/slow_clients.h"
+
 namespace llmrt::server {
 
 struct ServerConfig {
   std::vector<std::string> hosts = {"127.0.0.1"};  // names or addresses; all addresses of each
   uint16_t port = 8000;                            // 0: any free one
-  std::vector<std::string> allowed_hosts = {};     // beside loopback names (hosts.h); "*": any
-  std::vector<std::string> allowed_origins = {};   // of browser pages (cors.h); "*": any
-  std::string version;                             // of the program, for /version
+  std::string unix_socket;                         // a path to listen on, without TLS; empty: none
+  unsigned unix_socket_mode = 0600;
+  std::string tls_certificate, tls_key;           // files in PEM; both or none
+  std::vector<std::string> allowed_hosts = {};    // beside loopback names (hosts.h); "*": any
+  std::vector<std::string> allowed_origins = {};  // of browser pages (cors.h); "*": any
+  std::string version;                            // of the program, for /version
+  std::string api_key_file;                       // of the keys that clients need (api_keys.h); empty: none
+  std::string api_key;                            // one more; neither: no key is needed
+  bool open_metrics = false;                      // /metrics needs no key
   int io_threads = 2;
   int work_threads = 2;  // parsing, templates, tokenising
 
@@ -37,7 +45,8 @@ struct ServerConfig {
   int write_s = 30;
   double answer_rate_min = 64 << 10;
   size_t outbox_bytes_max = 256 << 10;
-  int comment_s = 15;      // silence of a stream before a comment line keeps proxies awake
+  SlowClients slow_clients = SlowClients::kBuffer;  // what is done about streams that are read too slowly
+  int comment_s = 15;      // silence of a stream before a comment line keeps proxies awake; 0: none
   int drain_notice_s = 2;  // after SIGTERM, with the port still open: load balancers read in /ready that it will close
   int grace_s = 30;        // for open answers after that
   int log_lines_max = 20;  // a second, of refusals that clients cause

@@ -17,6 +17,10 @@ class EngineDoor {
   virtual Result<RequestId> submit(Request request) = 0;
   // `sent`: when parts of the branch's answer went out, by the engine's clock (SteadyClock).
   virtual void cancel(RequestId id, const SentTimes& sent) = 0;
+  // The same where its client is gone, or was given up.
+  virtual void disconnect(RequestId id, const SentTimes& sent) { cancel(id, sent); }
+  // Its client can take no more for now (true), or again: a door that can computes nothing for it meanwhile.
+  virtual void set_paused(RequestId, bool) {}
   virtual void drained(RequestId id, const SentTimes& sent) = 0;
   virtual EngineStats stats() const = 0;
   // Why no step can run; nothing when all is well.

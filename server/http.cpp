@@ -91,7 +91,7 @@ std::optional<ApiError> scan_request_line(std::string_view line, RequestHead& he
 }
 
 struct Seen {
-  int hosts = 0, lengths = 0, encodings = 0, types = 0, ids = 0, origins = 0;
+  int hosts = 0, lengths = 0, encodings = 0, types = 0, ids = 0, origins = 0, bearers = 0, keys = 0;
 };
 
 // Echoed in a header and written to the log.
@@ -123,6 +123,20 @@ void scan_cors_field(std::string_view name, std::string_view value, RequestHead&
   }
 }
 
+// A key, in the two ways that clients send one. A scheme but Bearer is for somebody else, as a proxy on the way.
+std::optional<ApiError> scan_key_field(std::string_view name, std::string_view value, RequestHead& head, Seen& seen) {
+  const bool is_bearer = name == "authorization";
+  int& count = is_bearer ? seen.bearers : seen.keys;
+  if (++count > 1) return bad_request(fmt::format("expected one {}", name));
+  if (!is_bearer) {
+    if (head.api_key.empty()) head.api_key = value;
+    return std::nullopt;
+  }
+  constexpr std::string_view kScheme = "bearer ";
+  if (lower(value.substr(0, kScheme.size())) == kScheme) head.api_key = trim(value.substr(kScheme.size()));
+  return std::nullopt;
+}
+
 std::optional<ApiError> scan_field(std::string_view name, std::string_view value, RequestHead& head, Seen& seen) {
   if (name == "host") {
     if (++seen.hosts > 1 || !is_host(value)) return bad_request("expected one Host with a plain name");
@@ -150,6 +164,8 @@ std::optional<ApiError> scan_field(std::string_view name, std::string_view value
     std::string& known = name == "x-cache-salt" ? head.cache_salt : head.request_class;
     if (!known.empty()) return bad_request(fmt::format("expected one {}", name));
     known = value;
+  } else if (name == "authorization" || name == "x-api-key") {
+    return scan_key_field(name, value, head, seen);
   } else if (name == "x-request-id") {
     head.request_id = ++seen.ids == 1 && is_plain_id(value) ? value : std::string_view();
   } else if (name == "connection") {  // what it offers beside, as h2c in Upgrade, may be ignored (RFC 9110 7.8)
@@ -203,6 +219,8 @@ std::string_view reason(int status) {
       return "No Content";
     case 400:
       return "Bad Request";
+    case 401:
+      return "Unauthorized";
     case 403:
       return "Forbidden";
     case 404:
@@ -217,6 +235,8 @@ std::string_view reason(int status) {
       return "Unsupported Media Type";
     case 417:
       return "Expectation Failed";
+    case 429:
+      return "Too Many Requests";
     case 431:
       return "Request Header Fields Too Large";
     case 500:
@@ -313,6 +333,7 @@ std::string format_error(const ApiError& error, bool keep_alive, const Headers& 
   Headers all = headers;
   if (error.retry_after_s > 0) all.emplace_back("Retry-After", fmt::format("{}", error.retry_after_s));
   if (error.will_repeat) all.emplace_back("x-should-retry", "false");
+  if (error.status == 401) all.emplace_back("WWW-Authenticate", "Bearer");
   return format_response(error_status(error, shape.form), "application/json",
                          boost::json::serialize(error_body(error, shape)), keep_alive, all, with_body);
 }

@@ -30,6 +30,7 @@ struct RequestHead {
   std::string accept;                     // all lines of it, with commas between
   std::string request_id;                 // the client's own, where it is a plain one
   std::string request_class, cache_salt;  // x-request-class, x-cache-salt; empty: none
+  std::string api_key;                    // of Authorization: Bearer, else of x-api-key; empty: none
   // What browsers send for pages of other origins. `origin` is empty where it is none that could be listed.
   bool has_origin = false;
   std::string origin, wanted_method, wanted_headers;

@@ -1,6 +1,7 @@
 #include "server/listeners.h"
 
 #include <algorithm>
+#include <filesystem>
 
 namespace llmrt::server {
 namespace {
@@ -36,6 +37,8 @@ boost::system::error_code open_one(tcp::acceptor& acceptor, const tcp::endpoint&
 }  // namespace
 
 Status Listeners::open(const ServerConfig& config, Log& log) {
+  if (!config.unix_socket.empty())
+    if (Status status = open_unix(config.unix_socket, config.unix_socket_mode); !status) return status;
   constexpr int kTriesMax = 10;  // a port that is free at the first address may be taken at the next
   std::vector<std::pair<std::string, Endpoints>> hosts;
   Endpoints seen;
@@ -60,9 +63,48 @@ Status Listeners::open(const ServerConfig& config, Log& log) {
     for (const auto& [host, endpoints] : hosts)
       if (status.ok()) status = open_host(host, endpoints, has_v4, log);
     if (status.ok() || config.port != 0 || tries == kTriesMax) return status;
-    close();
+    close_tcp();
     endpoints_.clear();
   }
+}
+
+// A file that a dead process has left is replaced; one that somebody listens on, or that is no socket, is an error.
+Status Listeners::open_unix(const std::string& path, unsigned mode) {
+  namespace fs = std::filesystem;
+  using Protocol = asio::local::stream_protocol;
+  const auto problem = [&](std::string_view what) {
+    return make_error(ErrorCode::kIo, "cannot listen: unix socket {}: {}", path, what);
+  };
+  constexpr size_t kPathMax = 107;  // sockaddr_un, less the zero
+  if (path.size() > kPathMax) return problem(fmt::format("expected at most {} bytes of path", kPathMax));
+  std::error_code failed;
+  const fs::file_status there = fs::symlink_status(path, failed);
+  if (fs::exists(there) && there.type() != fs::file_type::socket)
+    return problem("expected a socket or nothing there, found something else");
+  boost::system::error_code error;
+  if (fs::exists(there)) {
+    Protocol::socket probe(strand_);
+    probe.connect(Protocol::endpoint(path), error);
+    if (!error) return problem("in use: a process listens there");
+    if (error != asio::error::connection_refused) return problem(error.message());
+    fs::remove(path, failed);
+  }
+  unix_acceptor_.emplace(strand_);
+  unix_acceptor_->open(Protocol(), error);
+  if (!error) unix_acceptor_->bind(Protocol::endpoint(path), error);
+  if (error) return problem(error.message());
+  unix_path_ = path;
+  // Before listen(): until then nobody can connect, whatever the umask.
+  fs::permissions(path, static_cast<fs::perms>(mode), failed);
+  if (failed) return problem(failed.message());
+  unix_acceptor_->listen(1024, error);
+  return error ? problem(error.message()) : Status();
+}
+
+void Listeners::remove_file() {
+  std::error_code ignored;
+  if (!unix_path_.empty()) std::filesystem::remove(unix_path_, ignored);
+  unix_path_.clear();
 }
 
 Status Listeners::open_host(const std::string& host, const Endpoints& endpoints, bool has_v4, Log& log) {
@@ -93,10 +135,17 @@ Status Listeners::open_host(const std::string& host, const Endpoints& endpoints,
   return {};
 }
 
-void Listeners::close() {
+void Listeners::close_tcp() {
   boost::system::error_code ignored;
   for (tcp::acceptor& acceptor : acceptors_) acceptor.close(ignored);
   acceptors_.clear();
+}
+
+void Listeners::close() {
+  boost::system::error_code ignored;
+  close_tcp();
+  remove_file();  // first: whoever comes now finds nothing rather than a socket that nobody reads
+  if (unix_acceptor_) unix_acceptor_->close(ignored);
 }
 
 }  // namespace llmrt::server

@@ -254,6 +254,28 @@ void write_device(Writer& out, const ServedModel& model) {
   write("device_temperature_celsius", figures.temperature_celsius, "Temperature of the device.");
 }
 
+void write_access(Writer& out, const AccessFigures& access) {
+  out.head(Kind::kCounter, "requests_unauthorized_total", "Requests without a key or with a wrong one.");
+  out.value("requests_unauthorized_total", access.missing, {{"reason", "missing"}});
+  out.value("requests_unauthorized_total", access.wrong, {{"reason", "wrong"}});
+  out.head(Kind::kCounter, "key_file_reloads_total", "Times that the key file was read again, by result.");
+  out.value("key_file_reloads_total", access.reloads, {{"result", "ok"}});
+  out.value("key_file_reloads_total", access.reload_failures, {{"result", "failed"}});
+  const auto each = [&](Kind kind, std::string_view name, uint64_t KeyFigures::*figure, std::string_view help) {
+    out.head(kind, name, help);
+    for (const KeyFigures& key : access.keys) out.value(name, key.*figure, {{"key", key.name}});
+  };
+  each(Kind::kCounter, "key_requests_total", &KeyFigures::requests, "Requests of a key that were begun.");
+  each(Kind::kGauge, "key_requests_running", &KeyFigures::running, "Requests of a key that are under way.");
+  each(Kind::kCounter, "key_prompt_tokens_total", &KeyFigures::prompt_tokens, "Prompt tokens charged to a key.");
+  each(Kind::kCounter, "key_generated_tokens_total", &KeyFigures::generated_tokens,
+       "Answers' tokens charged to a key.");
+  out.head(Kind::kCounter, "key_requests_limited_total", "Requests of a key over one of its limits.");
+  for (const KeyFigures& key : access.keys)
+    for (size_t i = 0; i < kKeyLimits.size(); ++i)
+      out.value("key_requests_limited_total", key.limited[i], {{"key", key.name}, {"limit", kKeyLimits[i]}});
+}
+
 void write_server(Writer& out, const ServerFigures& server) {
   out.head(Kind::kCounter, "http_responses_total", "HTTP responses, by status.");
   for (const auto& [status, count] : server.responses)
@@ -267,6 +289,12 @@ void write_server(Writer& out, const ServerFigures& server) {
            "Things in ended answers that the chat format would not write, by kind.");
   for (size_t i = 0; i < kNumOddities; ++i)
     out.value("answer_oddities_total", server.oddities[i], {{"kind", oddity_name(static_cast<Oddity>(i))}});
+  out.head(Kind::kCounter, "slow_clients_total", "Clients that read too slowly, by what came of it.");
+  for (size_t i = 0; i < server.slow_clients.size(); ++i)
+    out.value("slow_clients_total", server.slow_clients[i], {{"outcome", kSlowOutcomes[i]}});
+  out.head(Kind::kCounter, "tls_handshakes_total", "TLS handshakes, by result.");
+  out.value("tls_handshakes_total", server.handshakes, {{"result", "ok"}});
+  out.value("tls_handshakes_total", server.failed_handshakes, {{"result", "failed"}});
   out.gauge("connections_open", server.connections_open, "Open connections.");
   out.gauge("connections_limit", server.connections_limit, "Most connections that may be open: --connections.");
   if (server.client_memory_limit_bytes == 0) return;
@@ -355,6 +383,7 @@ std::string metrics_text(const MetricsSource& source, MetricsFormat format) {
   out.counter("busy_seconds_total", stats.wall_ms * 1e-3, "Wall time of steps; device idle = 1 - device / busy.");
   if (source.grammars) write_grammars(out, *source.grammars);
   write_server(out, source.server);
+  write_access(out, source.server.access);
   write_process(out, source.process);
   return out.take();
 }

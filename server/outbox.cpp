@@ -46,12 +46,17 @@ void Outbox::put(size_t first_choice, std::span<const TokenEvent> events) {
     bytes_ += bytes;
     events_.push_back({first_choice + event.branch, event});
   }
+  if (!is_full_ && bytes_ > bytes_max_) {
+    is_full_ = true;
+    asio::post(strand_, [self = shared_from_this()] { self->tell_full(); });
+  }
   if (was_empty) asio::post(strand_, [self = shared_from_this()] { self->wake_.cancel(); });
 }
 
 asio::awaitable<std::vector<ChoiceEvent>> Outbox::take(std::chrono::seconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (!gone_) {
+    bool has_emptied = false;
     {
       std::lock_guard lock(mutex_);
       if (!events_.empty()) {
@@ -61,7 +66,9 @@ asio::awaitable<std::vector<ChoiceEvent>> Outbox::take(std::chrono::seconds time
       }
       taken_bytes_ = 0;
       account_->set(MemoryAccount::kEvents, 0);
+      has_emptied = std::exchange(is_full_, false);
     }
+    if (has_emptied) tell_full();
     if (std::chrono::steady_clock::now() >= deadline) break;
     // A wake-up posted between the look and this wait runs later on this strand, so it cannot be missed.
     wake_.expires_at(deadline);
@@ -69,6 +76,22 @@ asio::awaitable<std::vector<ChoiceEvent>> Outbox::take(std::chrono::seconds time
     co_await wake_.async_wait(asio::redirect_error(asio::use_awaitable, error));
   }
   co_return std::vector<ChoiceEvent>{};
+}
+
+void Outbox::watch(size_t bytes_max, std::function<void(bool)> on_full) {
+  on_full_ = std::move(on_full);
+  std::lock_guard lock(mutex_);
+  bytes_max_ = bytes_max;
+}
+
+// As it is now: what was posted may have been overtaken.
+void Outbox::tell_full() {
+  {
+    std::lock_guard lock(mutex_);
+    if (is_full_ == told_full_) return;
+    told_full_ = is_full_;
+  }
+  if (on_full_) on_full_(told_full_);
 }
 
 void Outbox::client_gone() {

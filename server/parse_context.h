@@ -15,6 +15,8 @@ struct ParseContext {
   bool strict_fields = false;  // what is unknown is refused, in messages too
   // From the headers x-request-class and x-cache-salt; empty = none. A field of the body wins.
   std::string_view request_class = {}, cache_salt = {};
+  // Of the caller's key: what the client's salt is kept apart by (key_ring.h); empty: nothing.
+  std::string_view key_salt = {};
   // Set when the client has gone; may be null. The result is an ApiError then.
   const std::atomic<bool>* cancelled = nullptr;
 

@@ -18,7 +18,8 @@
 namespace llmrt::server {
 
 enum class Method : uint8_t { kGet, kPost, kDelete };  // kGet: HEAD, too
-enum class Access : uint8_t { kOpen, kProtected };     // kProtected: with an API key, where the server has one
+// kProtected: with an API key, where the server has one (key_ring.h); kMetrics: unless --open-metrics.
+enum class Access : uint8_t { kOpen, kProtected, kMetrics };
 
 // A body's object to the answer's, on a worker.
 using JsonPost = ApiResult<boost::json::object> (*)(const boost::json::object& body, const ServedModel& model,

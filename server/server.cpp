@@ -39,10 +39,12 @@ struct Server::Impl {
   std::unique_ptr<SignalWatch> signals;
 
   void start();
-  void start_session(tcp::socket socket, bool on_loopback);
-  asio::awaitable<void> accept(tcp::acceptor* acceptor);
+  void start_session(Transport::Socket socket, bool is_tls, bool on_loopback);
+  template <typename Acceptor>
+  asio::awaitable<void> accept(Acceptor* acceptor, bool is_tls, bool on_loopback);
   asio::awaitable<void> drain(int notice_s);
   asio::awaitable<void> pause();
+  void warn_of_open_doors() const;
   size_t num_sessions() const {
     std::lock_guard lock(state->mutex);
     return state->sessions.size();
@@ -50,13 +52,29 @@ struct Server::Impl {
 };
 
 void Server::Impl::start() {
-  for (tcp::acceptor& acceptor : listeners.acceptors()) asio::co_spawn(strand, accept(&acceptor), asio::detached);
+  const auto begin = [this](auto* acceptor, bool is_tls, bool on_loopback) {
+    asio::co_spawn(strand, accept(acceptor, is_tls, on_loopback), asio::detached);
+  };
+  for (tcp::acceptor& acceptor : listeners.acceptors())
+    begin(&acceptor, /*is_tls=*/true, acceptor.local_endpoint().address().is_loopback());
+  if (auto* acceptor = listeners.unix_acceptor()) begin(acceptor, /*is_tls=*/false, /*on_loopback=*/false);
   for (int i = 0; i < state->config.io_threads; ++i) threads.emplace_back([this] { io.run(); });
 }
 
-void Server::Impl::start_session(tcp::socket socket, bool on_loopback) {
+void Server::Impl::warn_of_open_doors() const {
+  if (state->keys->has_keys()) return;
+  for (const tcp::endpoint& endpoint : listeners.endpoints()) {
+    if (endpoint.address().is_loopback()) continue;
+    state->log->warn("anybody who reaches {} may use this server: --api-key-file or LLMRT_API_KEY asks for a key",
+                     endpoint.address().to_string());
+    return;
+  }
+}
+
+void Server::Impl::start_session(Transport::Socket socket, bool is_tls, bool on_loopback) {
   if (num_sessions() < state->config.connections_max) {
-    std::make_shared<Session>(std::move(socket), state, on_loopback)->start();
+    const std::shared_ptr<const TlsContext> tls = is_tls ? state->tls->current() : nullptr;
+    std::make_shared<Session>(std::move(socket), tls, state, on_loopback)->start();
     return;
   }
   state->log_bounded(
@@ -65,9 +83,9 @@ void Server::Impl::start_session(tcp::socket socket, bool on_loopback) {
 }
 
 // Whatever is thrown, others are accepted all the same.
-asio::awaitable<void> Server::Impl::accept(tcp::acceptor* acceptor) {
+template <typename Acceptor>
+asio::awaitable<void> Server::Impl::accept(Acceptor* acceptor, bool is_tls, bool on_loopback) {
   std::string problem;
-  const bool on_loopback = acceptor->local_endpoint().address().is_loopback();
   while (!state->closing) {
     try {
       if (!std::exchange(problem, {}).empty()) {  // no descriptors or no memory left: wait until some are
@@ -81,7 +99,7 @@ asio::awaitable<void> Server::Impl::accept(tcp::acceptor* acceptor) {
       if (error)
         problem = error.message();
       else
-        start_session(std::move(socket), on_loopback);
+        start_session(std::move(socket), is_tls, on_loopback);
     } catch (const std::exception& thrown) {
       problem = thrown.what();
     }
@@ -137,7 +155,15 @@ Result<std::unique_ptr<Server>> Server::bind(const ServerConfig& config, std::sh
   impl->state->workers = std::make_unique<WorkQueue>(config.work_threads);
   impl->state->answerers = std::make_unique<WorkQueue>(config.work_threads);
   impl->state->memory = std::make_shared<ClientMemory>(config.client_memory_bytes);
+  auto keys = KeyRing::open({config.api_key_file, config.api_key, config.open_metrics});
+  if (!keys) return keys.error();
+  impl->state->keys = std::move(*keys);
+  for (const std::string& warning : impl->state->keys->warnings()) impl->state->log->warn("API keys: {}", warning);
+  impl->state->tls = std::make_unique<TlsFiles>(config.tls_certificate, config.tls_key);
+  if (impl->state->tls->is_used())
+    if (Status status = impl->state->tls->reload(); !status) return status.error();
   if (Status status = impl->listeners.open(config, *impl->state->log); !status) return status.error();
+  impl->warn_of_open_doors();
   impl->start();
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
@@ -169,9 +195,11 @@ std::vector<std::string> Server::urls() const {
   std::vector<std::string> urls;
   for (const tcp::endpoint& endpoint : impl_->listeners.endpoints()) {
     const std::string address = endpoint.address().to_string();
-    urls.push_back(endpoint.address().is_v6() ? fmt::format("http://[{}]:{}", address, endpoint.port())
-                                              : fmt::format("http://{}:{}", address, endpoint.port()));
+    const char* scheme = impl_->state->tls->is_used() ? "https" : "http";
+    urls.push_back(endpoint.address().is_v6() ? fmt::format("{}://[{}]:{}", scheme, address, endpoint.port())
+                                              : fmt::format("{}://{}:{}", scheme, address, endpoint.port()));
   }
+  if (!impl_->state->config.unix_socket.empty()) urls.push_back("unix:" + impl_->state->config.unix_socket);
   return urls;
 }
 
@@ -198,6 +226,31 @@ void Server::stop() {
   drain();
 }
 
+bool Server::has_tls() {
+  return server::has_tls();
+}
+
+bool Server::can_reload(const ServerConfig& config) {
+  return !config.api_key_file.empty() || !config.tls_certificate.empty();
+}
+
+void Server::reload() {
+  SharedState& state = *impl_->state;
+  if (state.tls->is_used()) {
+    if (Status status = state.tls->reload(); !status)
+      state.log->error("TLS: still the certificate from before: {}", status.error().message);
+    else
+      state.log->info("TLS: the certificate was read from {}", state.config.tls_certificate);
+  }
+  if (state.config.api_key_file.empty()) return;
+  if (Status status = state.keys->reload(SteadyClock().now_ns()); !status) {
+    state.log->error("API keys: still those from before: {}", status.error().message);
+    return;
+  }
+  state.log->info("API keys: {} read from {}", state.keys->figures().keys.size(), state.config.api_key_file);
+  for (const std::string& warning : state.keys->warnings()) state.log->warn("API keys: {}", warning);
+}
+
 void Server::drain_on_signals() {
   const ServerConfig& config = impl_->state->config;
   const std::chrono::seconds time(config.drain_notice_s + config.grace_s + kAfterGraceS);
@@ -206,6 +259,7 @@ void Server::drain_on_signals() {
         if (num_before == 1) impl_->state->log->warn("a second signal: the process ends at once");
         drain(number == SIGINT ? 0 : notice_s);
       });
+  if (can_reload(config)) impl_->signals->on_hangup([this] { reload(); });
 }
 
 }  // namespace llmrt::server

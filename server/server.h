@@ -29,7 +29,7 @@ class Server {
   ~Server();
 
   uint16_t port() const;
-  std::vector<std::string> urls() const;  // "http://127.0.0.1:8000", of each address
+  std::vector<std::string> urls() const;  // "http://127.0.0.1:8000", of each address; "unix:PATH"
   // Waits until drained or stopped; no session is left then. Called once, after open(). The engine behind the door may
   // be destroyed after that, and must be before the server: it may still hold sinks.
   void run();
@@ -41,6 +41,11 @@ class Server {
   // Calls drain() on SIGINT (without notice: somebody waits at a keyboard) and SIGTERM; to be called before run().
   // After the second signal the process is gone within two seconds, whatever hangs (signal_watch.h).
   void drain_on_signals();
+  // Any thread: reads again what may change while it runs (keys, certificate). What is bad there stays as it was, with
+  // a line in the log. SIGHUP does it, where there is something to read.
+  void reload();
+  static bool has_tls();                               // whether this build can speak it
+  static bool can_reload(const ServerConfig& config);  // whether there is something to read
 
  private:
   struct Impl;

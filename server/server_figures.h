@@ -8,6 +8,8 @@
 #include <string>
 
 #include "core/chat/answer_counts.h"
+#include "server/access_figures.h"
+#include "server/slow_clients.h"
 
 namespace llmrt::server {
 
@@ -22,8 +24,11 @@ struct ServerFigures {
   std::array<uint64_t, kCountedPaths.size()> ignored_fields = {};
   std::array<uint64_t, kNumOddities> oddities = {};  // of answers that have ended, by Oddity
   uint64_t connections_open = 0, connections_limit = 0;
+  std::array<uint64_t, kSlowOutcomes.size()> slow_clients = {};  // by SlowOutcome
+  uint64_t handshakes = 0, failed_handshakes = 0;                // of TLS
   // What bodies, waiting requests and answers hold. Limit 0: nothing counts them, and neither is told.
   uint64_t client_memory_bytes = 0, client_memory_limit_bytes = 0;
+  AccessFigures access = {};
 };
 
 // Codes are literals of ours; should one ever carry a client's text, no more than so many of them are told apart.

@@ -91,9 +91,10 @@ ApiResult<Computed> compute_on_worker(std::string body, const SharedState& state
 
 }  // namespace
 
-Session::Session(asio::ip::tcp::socket socket, std::shared_ptr<SharedState> state, bool on_loopback)
+Session::Session(Transport::Socket socket, const std::shared_ptr<const TlsContext>& tls,
+                 std::shared_ptr<SharedState> state, bool on_loopback)
     : state_(std::move(state)),
-      socket_(std::move(socket)),
+      socket_(std::move(socket), tls),
       deadline_(socket_.get_executor()),
       watch_(socket_.get_executor()),
       account_(std::make_shared<MemoryAccount>(state_->memory)),
@@ -116,9 +117,9 @@ void Session::close() {
   asio::post(socket_.get_executor(), [weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self) return;
+    self->is_closed_ = true;
     self->client_gone();
-    boost::system::error_code ignored;
-    self->socket_.close(ignored);
+    self->socket_.close();
   });
 }
 
@@ -127,23 +128,42 @@ void Session::close_if_idle() {
   // The strand decides again: a request may have arrived meanwhile.
   asio::post(socket_.get_executor(), [weak = weak_from_this()] {
     const auto self = weak.lock();
-    boost::system::error_code ignored;
-    if (self && self->idle_) self->socket_.cancel(ignored);
+    if (self && self->idle_) self->socket_.cancel();
   });
 }
 
 asio::awaitable<void> Session::run() {
-  boost::system::error_code ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  socket_.set_option(asio::socket_base::send_buffer_size(state_->config.send_buffer_bytes), ignored);
+  socket_.set_options(state_->config.send_buffer_bytes);
   try {
-    while (co_await serve_one()) {
-    }
+    bool goes_on = co_await greet();
+    while (goes_on) goes_on = co_await serve_one();
+    co_await shut_down();
   } catch (const std::exception& error) {
     // Out of memory, most likely; nothing that a client sends ends here. This connection ends, the server does not.
     state_->log_bounded(LogLevel::kError, fmt::format("a connection ended: {}", error.what()));
   }
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+}
+
+asio::awaitable<bool> Session::greet() {
+  if (!socket_.is_tls()) co_return true;
+  set_deadline(state_->config.header_s);
+  std::string problem;
+  const Transport::Greeting greeting = co_await socket_.greet(&problem);
+  clear_deadline();
+  state_->count_handshake(greeting == Transport::Greeting::kDone);
+  if (greeting == Transport::Greeting::kDone) co_return true;
+  state_->log_bounded(LogLevel::kInfo, fmt::format("TLS: no handshake with {}: {}", socket_.peer(),
+                                                   timed_out_ ? "it took too long" : problem.c_str()));
+  if (greeting == Transport::Greeting::kPlainHttp)
+    co_await refuse(http_error(400, "plain_http", "HTTP: expected https:// (this port speaks TLS), found http://"));
+  co_return false;
+}
+
+// The other side's answer is not waited for for long.
+asio::awaitable<void> Session::shut_down() {
+  set_deadline(2);
+  co_await socket_.shut_down();
+  clear_deadline();
 }
 
 asio::awaitable<bool> Session::serve_one() {
@@ -152,6 +172,7 @@ asio::awaitable<bool> Session::serve_one() {
   request_id_.clear();
   errors_ = ErrorForm::kOpenAi;
   cors_.clear();
+  caller_ = {};
   std::optional<RequestHead> head = co_await read_head();
   if (!head) co_return false;
   Incoming request;
@@ -161,6 +182,8 @@ asio::awaitable<bool> Session::serve_one() {
   errors_ = request.route.errors();
   cors_ = cors_headers(request.head, state_->config.allowed_origins);
   if (auto error = refused_host(request.head)) co_return co_await refuse(std::move(*error));
+  std::string audit;
+  if (auto error = admit(request, &audit)) co_return co_await refuse(std::move(*error), std::move(audit));
   if (!co_await read_body(request.head, &request.body)) co_return false;
   const bool goes_on = co_await dispatch(std::move(request));
   const uint64_t held_bytes = account_->peak_bytes();
@@ -176,8 +199,7 @@ void Session::set_deadline(std::chrono::steady_clock::time_point at) {
     const auto self = weak.lock();
     if (error || !self || self->deadline_number_ != number) return;
     self->timed_out_ = true;
-    boost::system::error_code ignored;
-    self->socket_.cancel(ignored);
+    self->socket_.cancel();
   });
 }
 
@@ -265,7 +287,8 @@ asio::awaitable<bool> Session::read_body(const RequestHead& head, std::string* b
   if (error == beast::error::timeout)
     co_return co_await refuse(http_error(408, "body_timeout", "HTTP: the body came too slowly"));
   if (error == http::error::end_of_stream || error == http::error::partial_message || error == asio::error::eof ||
-      error == asio::error::connection_reset || error == asio::error::operation_aborted)
+      error == asio::error::connection_reset || error == asio::error::operation_aborted ||
+      Transport::is_tls_error(error))
     co_return false;
   if (error) co_return co_await refuse(http_error(400, "bad_request", "HTTP: a body that breaks its framing"));
   *body = std::move(parser.get().body());
@@ -276,14 +299,13 @@ asio::awaitable<bool> Session::read_body(const RequestHead& head, std::string* b
 
 // Answers, then reads on for a short while: closing at once would reset the connection before a client that is still
 // sending has read the answer.
-asio::awaitable<bool> Session::refuse(ApiError error) {
+asio::awaitable<bool> Session::refuse(ApiError error, std::string what) {
   state_->count_response(error_status(error, errors_));
   if (request_id_.empty()) request_id_ = make_id("req");
-  state_->log_error(error, "a broken request", request_id_);
+  state_->log_error(error, what, request_id_);
   std::string answer = format_error(error, /*keep_alive=*/false, common_headers(), /*with_body=*/true, error_shape());
   if (socket_.is_open() && co_await write(std::move(answer))) {
-    boost::system::error_code ignored;
-    socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+    socket_.end_sending();
     std::vector<char> waste(64 << 10);
     set_deadline(5);
     for (size_t total = 0; total < (64u << 20);) {
@@ -318,6 +340,8 @@ asio::awaitable<bool> Session::dispatch(Incoming request) {
     co_return co_await reply_error(error, request);
   }
   if (const auto* handler = std::get_if<PageHandler>(&route.row->handler)) co_return co_await page(request, *handler);
+  KeyUse use;
+  if (const auto error = begin_use(&use)) co_return co_await reply_error(*error, request);
   if (const auto* handler = std::get_if<JsonHandler>(&route.row->handler))
     co_return co_await compute(request, *handler);
   const Dialect& dialect = dialect_of(std::get<Endpoint>(route.row->handler));
@@ -362,8 +386,55 @@ ParseContext Session::parse_context(const RequestHead& head) const {
   context.strict_fields = state_->config.strict_fields;
   context.request_class = head.request_class;
   context.cache_salt = head.cache_salt;
+  context.key_salt = caller_.key.cache_salt;
+  if (head.request_class.empty() && caller_.key.request_class)
+    context.request_class = request_class_name(*caller_.key.request_class);
   context.cancelled = &client_gone_;
   return context;
+}
+
+std::optional<ApiError> Session::admit(const Incoming& request, std::string* audit) {
+  ApiResult<Caller> caller = state_->keys->admit(request.head, request.route, audit);
+  if (auto* error = std::get_if<ApiError>(&caller)) {
+    *audit = fmt::format("{} {} from {}", request.head.target, *audit, socket_.peer());
+    return std::move(*error);
+  }
+  caller_ = std::get<Caller>(std::move(caller));
+  return std::nullopt;
+}
+
+StreamLimits Session::stream_limits() const {
+  const ServerConfig& config = state_->config;
+  const ApiKey& key = caller_.key;
+  return {key.slow_clients.value_or(config.slow_clients),
+          key.stream_buffer_kib > 0 ? size_t{key.stream_buffer_kib} << 10 : config.outbox_bytes_max,
+          key.stall_s > 0 ? static_cast<int>(key.stall_s) : config.write_s};
+}
+
+// What it has not read is not worth waiting for.
+void Session::give_up(SlowOutcome why) {
+  if (client_gone_.exchange(true)) return;
+  state_->count_slow(why);
+  state_->log_bounded(LogLevel::kInfo,
+                      fmt::format("a client is given up, as it reads too slowly ({}): {}, {}",
+                                  kSlowOutcomes[static_cast<size_t>(why)], socket_.peer(), request_id_));
+  client_gone();
+  socket_.close();
+}
+
+std::optional<ApiError> Session::begin_use(KeyUse* use) {
+  if (!caller_.account) return std::nullopt;
+  if (const auto refusal = caller_.account->begin_request(SteadyClock().now_ns())) return over_limit(*refusal);
+  *use = KeyUse(caller_.account);
+  return std::nullopt;
+}
+
+std::optional<ApiError> Session::charge_prompts(const ApiRequest& wanted) {
+  if (!caller_.account) return std::nullopt;
+  uint64_t num_tokens = 0;
+  for (const PromptRequest& prompt : wanted.prompts) num_tokens += prompt.request.prompt.size();
+  const auto refusal = caller_.account->charge_prompt(num_tokens, SteadyClock().now_ns());
+  return refusal ? std::optional(over_limit(*refusal)) : std::nullopt;
 }
 
 // Who is reached at a loopback address without saying a name at all (HTTP/1.0) is no browser.
@@ -380,20 +451,18 @@ std::optional<ApiError> Session::refused_host(const RequestHead& head) const {
 // ---- writing -------------------------------------------------------------------------------------------------------
 
 asio::awaitable<bool> Session::write(std::vector<std::string> pieces, const Outbox* outbox) {
-  const ServerConfig& config = state_->config;
-  const auto begin = SteadyTime::now();
-  size_t done = 0;  // of all pieces
+  const StreamLimits limits = stream_limits();
+  WritePace pace(limits, state_->config.answer_rate_min, SteadyTime::now());
   for (std::string& piece : pieces) {
     for (size_t sent = 0; sent < piece.size();) {
-      set_deadline(config.write_s);
+      set_deadline(limits.stall_s);
       const auto [error, size] = co_await socket_.async_write_some(asio::buffer(piece) + sent, kNoThrow);
-      if (error) co_return false;
       sent += size;
-      done += size;
-      const double elapsed_s = std::chrono::duration<double>(SteadyTime::now() - begin).count();
-      if (elapsed_s <= config.write_s) continue;
-      if (static_cast<double>(done) < elapsed_s * config.answer_rate_min) co_return false;
-      if (outbox && piece.size() - sent + outbox->pending_bytes() > config.outbox_bytes_max) co_return false;
+      const size_t waiting = piece.size() - sent + (outbox ? outbox->pending_bytes() : 0);
+      const bool is_stalled = error ? timed_out_ : !pace.take(size, waiting, outbox != nullptr, SteadyTime::now());
+      if (is_stalled) give_up(SlowOutcome::kStalled);
+      if (error) client_gone_ = true;
+      if (error || is_stalled) co_return false;
     }
     piece = {};
   }
@@ -412,6 +481,7 @@ Headers Session::common_headers() const {
   headers.emplace_back("Date", date_now());
   headers.emplace_back("x-request-id", request_id_);
   if (errors_ == ErrorForm::kMessages) headers.emplace_back("request-id", request_id_);
+  if (caller_.account) add_rate_headers(caller_.account->rates(SteadyClock().now_ns()), &headers);
   return headers;
 }
 

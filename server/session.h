@@ -17,13 +17,15 @@
 #include "server/outbox.h"
 #include "server/routes.h"
 #include "server/shared_state.h"
+#include "server/transport.h"
 
 namespace llmrt::server {
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  // `on_loopback`: the address that it came in on, by which Host is judged (hosts.h).
-  Session(boost::asio::ip::tcp::socket socket, std::shared_ptr<SharedState> state, bool on_loopback);
+  // `on_loopback`: the address that it came in on, by which Host is judged (hosts.h). `tls`: null for none.
+  Session(Transport::Socket socket, const std::shared_ptr<const TlsContext>& tls, std::shared_ptr<SharedState> state,
+          bool on_loopback);
   ~Session();
 
   // Starts the coroutine, which keeps the session alive.
@@ -41,15 +43,25 @@ class Session : public std::enable_shared_from_this<Session> {
   struct Flight;
 
   boost::asio::awaitable<void> run();
+  boost::asio::awaitable<bool> greet();  // of TLS; false: close
+  boost::asio::awaitable<void> shut_down();
   boost::asio::awaitable<bool> serve_one();  // false: close
   boost::asio::awaitable<std::optional<RequestHead>> read_head();
   boost::asio::awaitable<bool> read_body(const RequestHead& head, std::string* body);
-  boost::asio::awaitable<bool> refuse(ApiError error);  // the rest of the input is not read: always false
+  // The rest of the input is not read: always false. `what` is for the log.
+  boost::asio::awaitable<bool> refuse(ApiError error, std::string what = "a broken request");
   boost::asio::awaitable<bool> dispatch(Incoming request);
   boost::asio::awaitable<bool> options(const Incoming& request);
   boost::asio::awaitable<bool> page(const Incoming& request, PageHandler handler);
   boost::asio::awaitable<bool> compute(Incoming& request, const JsonHandler& handler);
   std::optional<ApiError> refused_host(const RequestHead& head) const;
+  // Whose request it is; 401 with what the log says of it.
+  std::optional<ApiError> admit(const Incoming& request, std::string* audit);
+  StreamLimits stream_limits() const;  // of the caller, else of the server
+  void give_up(SlowOutcome why);       // the client reads too slowly
+  bool client_left() const { return client_gone_ && !is_closed_; }
+  std::optional<ApiError> begin_use(KeyUse* use);  // 429 where the caller's key has used up what it may
+  std::optional<ApiError> charge_prompts(const ApiRequest& wanted);
 
   boost::asio::awaitable<bool> complete(Incoming& request, const Dialect& dialect);
   boost::asio::awaitable<bool> answer(Incoming& request, const Dialect& dialect);
@@ -82,7 +94,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void set_deadline(int seconds) { set_deadline(std::chrono::steady_clock::now() + std::chrono::seconds(seconds)); }
   void clear_deadline();
 
-  boost::asio::ip::tcp::socket socket_;
+  Transport socket_;
   boost::asio::steady_timer deadline_;
   uint64_t deadline_number_ = 0;  // a wait that ends late must not hit the next operation
   bool timed_out_ = false;
@@ -93,12 +105,14 @@ class Session : public std::enable_shared_from_this<Session> {
   std::atomic<bool> client_gone_{false};  // of the request under way; workers look at it
   const std::shared_ptr<MemoryAccount> account_;
   std::atomic<bool> idle_{true};
+  bool is_closed_ = false;  // by the server, while an answer may have been under way
   const bool on_loopback_;
 
   // These belong to the request under way.
   std::string request_id_;
   ErrorForm errors_ = ErrorForm::kOpenAi;
   Headers cors_;
+  Caller caller_;
 };
 
 }  // namespace llmrt::server

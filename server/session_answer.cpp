@@ -1,4 +1,6 @@
 // What models write: body to Requests, events to one answer or to a stream. How both look is the dialect's.
+#include <algorithm>
+#include <limits>
 #include <random>
 
 #include "server/ids.h"
@@ -57,7 +59,8 @@ ApiError bad_end(const ChoiceDelta& delta) {
   return to_api_error(make_error(ErrorCode::kCancelled, "the request was ended by the server"));
 }
 bool ended_badly(FinishReason finish) {
-  return finish == FinishReason::kCancelled || finish == FinishReason::kTimeout || finish == FinishReason::kError;
+  return finish == FinishReason::kCancelled || finish == FinishReason::kDisconnected ||
+         finish == FinishReason::kTimeout || finish == FinishReason::kError;
 }
 
 }  // namespace
@@ -75,8 +78,10 @@ struct Session::Flight {
   std::vector<RequestId> ids;
   std::vector<SentTimes> sent;  // by choice
   std::unique_ptr<AnswerWriter> writer;
-  Headers headers;      // of the reply
-  size_t num_open = 0;  // choices that have not ended
+  std::shared_ptr<KeyAccount> key;  // that generated tokens are charged to; null: none
+  Headers headers;                  // of the reply
+  size_t num_open = 0;              // choices that have not ended
+  Session* session = nullptr;       // whose flight it is
 
   Flight(std::shared_ptr<SharedState> shared, std::shared_ptr<MemoryAccount> memory, const Wanted& wanted,
          const Dialect& spoken, std::shared_ptr<Outbox> box, AnswerHead head)
@@ -97,10 +102,14 @@ struct Session::Flight {
   Flight(const Flight&) = delete;
   // What was sent is told before the outbox acknowledges ends that nobody has taken.
   ~Flight() {
+    outbox->watch(std::numeric_limits<size_t>::max(), nullptr);
+    const bool has_left = session->client_left();
     for (size_t i = 0; i < ids.size(); ++i) {
       if (choices[i].ends_early()) continue;  // cancelled already
       if (choices[i].finished())
         state->door->drained(ids[i], sent[i]);
+      else if (has_left)
+        state->door->disconnect(ids[i], sent[i]);
       else
         state->door->cancel(ids[i], sent[i]);
     }
@@ -120,6 +129,21 @@ struct Session::Flight {
     return std::nullopt;
   }
 
+  // What waits for the client of a stream is more than it should be, or has been read.
+  void on_full(bool is_full, SlowClients policy) const {
+    if (policy == SlowClients::kDisconnect) {
+      if (is_full) session->give_up(SlowOutcome::kBufferFull);
+      return;
+    }
+    if (is_full) state->count_slow(SlowOutcome::kThrottled);
+    for (const RequestId id : ids) state->door->set_paused(id, is_full);
+  }
+  void charge(std::span<const ChoiceEvent> events) const {
+    if (!key) return;
+    const auto is_sampled = [](const ChoiceEvent& entry) { return !entry.event.is_prompt && entry.event.token >= 0; };
+    const auto count = std::count_if(events.begin(), events.end(), is_sampled);
+    key->charge_generated(static_cast<uint64_t>(count), SteadyClock().now_ns());
+  }
   // The choice has ended; where it goes on in the engine, it need not.
   void close_choice(size_t choice) {
     --num_open;
@@ -139,6 +163,7 @@ struct Session::Flight {
 };
 
 std::optional<ApiError> Session::Flight::write_drafts(std::span<const ChoiceEvent> events) {
+  charge(events);
   for (const ChoiceEvent& entry : events) {
     if (choices[entry.choice].ends_early()) continue;
     writer->note(entry.event);
@@ -152,6 +177,7 @@ std::optional<ApiError> Session::Flight::write_drafts(std::span<const ChoiceEven
 }
 
 std::optional<ApiError> Session::Flight::write_chunks(std::span<const ChoiceEvent> events, std::string& out) {
+  charge(events);
   for (const ChoiceEvent& entry : events) {
     if (choices[entry.choice].ends_early()) continue;
     writer->note(entry.event);
@@ -196,11 +222,18 @@ asio::awaitable<bool> Session::answer(Incoming& request, const Dialect& dialect)
   if (const auto error = co_await constrain(wanted.request, *wanted.model))
     co_return co_await reply_error(*error, request);
   if (client_gone_) co_return false;
+  if (const auto error = charge_prompts(wanted.request)) co_return co_await reply_error(*error, request);
   std::vector<PromptRequest>& prompts = wanted.request.prompts;
   const size_t num_prompts = prompts.size();
   for (size_t i = 0; i < num_prompts; ++i)
     prompts[i].request.name = num_prompts == 1 ? head.id : fmt::format("{}-{}", head.id, i);
   Flight flight(state_, account_, wanted, dialect, outbox, std::move(head));
+  flight.session = this;
+  flight.key = caller_.account;
+  const StreamLimits limits = stream_limits();
+  if (flight.form.stream && limits.slow_clients != SlowClients::kBuffer)
+    outbox->watch(limits.buffer_bytes,
+                  [&flight, policy = limits.slow_clients](bool is_full) { flight.on_full(is_full, policy); });
   flight.headers = common_headers();
   for (const auto& [name, value] : notes.headers) flight.headers.emplace_back(name, value);
   if (const auto error = flight.submit(std::move(wanted.request))) co_return co_await reply_error(*error, request);
@@ -280,7 +313,7 @@ void Session::client_gone() {
 asio::awaitable<void> Session::end_watch() {
   ends_watch_ = true;
   boost::system::error_code ignored;
-  if (is_watching_) socket_.cancel(ignored);
+  if (is_watching_) socket_.cancel();
   while (is_watching_) {
     watch_.expires_at(std::chrono::steady_clock::time_point::max());
     co_await watch_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
@@ -326,9 +359,11 @@ asio::awaitable<bool> Session::send_whole(Flight& flight, bool keep) {
 
 asio::awaitable<bool> Session::send_stream(Flight& flight, bool keep, bool chunked) {
   bool head_sent = false;
+  constexpr std::chrono::seconds kNoHeartbeat = std::chrono::hours(24);
+  const int comment_s = state_->config.comment_s;
+  const std::chrono::seconds silence = comment_s > 0 ? std::chrono::seconds(comment_s) : kNoHeartbeat;
   while (flight.num_open > 0) {
-    const std::vector<ChoiceEvent> events =
-        co_await flight.outbox->take(std::chrono::seconds(state_->config.comment_s));
+    const std::vector<ChoiceEvent> events = co_await flight.outbox->take(silence);
     if (flight.outbox->gone()) co_return false;
     std::span<const ChoiceEvent> rest(events);
     do {

@@ -8,6 +8,7 @@
 
 #include "core/base/keyed_hash.h"
 #include "server/bad_words.h"
+#include "server/key_ring.h"
 #include "server/known_fields.h"
 #include "server/prompt_tokens.h"
 #include "server/structure_source.h"
@@ -201,12 +202,13 @@ RequestClass read_class(Fields& fields, std::string_view from_header) {
   return request_class.value_or(RequestClass::kInteractive);
 }
 
-std::string read_salt(Fields& fields, std::string_view from_header) {
-  if (auto salt = fields.string("cache_salt", kCacheSaltBytesMax)) return *salt;
+std::string read_salt(Fields& fields, const ParseContext& context) {
+  const std::string_view from_header = context.cache_salt;
+  if (auto salt = fields.string("cache_salt", kCacheSaltBytesMax)) return scoped_salt(context.key_salt, *salt);
   if (from_header.size() > kCacheSaltBytesMax)
     fields.fail("x-cache-salt",
                 fmt::format("expected at most {} bytes, found {}", kCacheSaltBytesMax, from_header.size()));
-  return std::string(from_header);
+  return scoped_salt(context.key_salt, from_header);
 }
 
 // Fields that others know, at the value that changes nothing. Most are in server/known_fields.h; these have values of
@@ -281,7 +283,7 @@ SharedFields read_shared(Fields& fields, const ServedModel& model, const ParseCo
   shared.request_class = read_class(fields, context.request_class);
   shared.batch_invariant = fields.boolean("batch_invariant").value_or(false);
   shared.deadline_ms = static_cast<uint32_t>(fields.integer("deadline_ms", 1, 1 << 30).value_or(0));
-  shared.cache_salt = read_salt(fields, context.cache_salt);
+  shared.cache_salt = read_salt(fields, context);
   return shared;
 }
 

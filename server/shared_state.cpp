@@ -27,6 +27,7 @@ ServerFigures SharedState::figures() const {
   figures.connections_limit = config.connections_max;
   figures.client_memory_bytes = memory->used_bytes();
   figures.client_memory_limit_bytes = memory->limit_bytes();
+  figures.access = keys->figures();
   return figures;
 }
 

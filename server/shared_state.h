@@ -13,9 +13,11 @@
 #include "server/client_memory.h"
 #include "server/config.h"
 #include "server/engine_door.h"
+#include "server/key_ring.h"
 #include "server/line_bound.h"
 #include "server/served_model.h"
 #include "server/server_figures.h"
+#include "server/tls.h"
 #include "server/work_queue.h"
 
 namespace llmrt::server {
@@ -33,6 +35,8 @@ struct SharedState {
   std::unique_ptr<WorkQueue> workers;    // parsing, templates, tokenising
   std::unique_ptr<WorkQueue> answerers;  // large pieces of answers to text
   std::shared_ptr<ClientMemory> memory;
+  std::unique_ptr<KeyRing> keys;  // fixed from the beginning, thread-safe, like tls
+  std::unique_ptr<TlsFiles> tls;
 
   std::atomic<bool> loaded{false};
   std::atomic<bool> draining{false};  // no new answers; the port may be open for some time yet
@@ -41,6 +45,14 @@ struct SharedState {
   void count_response(int status) {
     std::lock_guard lock(mutex);
     ++counts.responses[status];
+  }
+  void count_slow(SlowOutcome outcome) {
+    std::lock_guard lock(mutex);
+    ++counts.slow_clients[static_cast<size_t>(outcome)];
+  }
+  void count_handshake(bool is_done) {
+    std::lock_guard lock(mutex);
+    ++(is_done ? counts.handshakes : counts.failed_handshakes);
   }
   void count_ignored_fields(CountedPath path, uint64_t num_fields) {
     std::lock_guard lock(mutex);

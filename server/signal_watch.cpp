@@ -40,6 +40,22 @@ void SignalWatch::wait_for_signal() {
   });
 }
 
+void SignalWatch::on_hangup(std::function<void()> on_hangup) {
+  boost::asio::post(io_, [this, on_hangup = std::move(on_hangup)]() mutable {
+    on_hangup_ = std::move(on_hangup);
+    hangups_.add(SIGHUP);
+    wait_for_hangup();
+  });
+}
+
+void SignalWatch::wait_for_hangup() {
+  hangups_.async_wait([this](boost::system::error_code error, int) {
+    if (error) return;
+    wait_for_hangup();
+    on_hangup_();
+  });
+}
+
 // Nothing here waits for others: the log is written by a thread that may hang with whoever reads it.
 void SignalWatch::guard() {
   std::unique_lock lock(mutex_);

@@ -1,5 +1,5 @@
 // SIGINT and SIGTERM for a program that ends in order, on threads of its own: whatever else is busy or hangs, a second
-// signal ends the process.
+// signal ends the process. SIGHUP, where it is asked for, ends nothing.
 #pragma once
 
 #include <boost/asio.hpp>
@@ -23,10 +23,13 @@ class SignalWatch {
   SignalWatch(std::shared_ptr<Log> log, std::chrono::seconds drain, std::function<void(int, int)> on_signal);
   ~SignalWatch();
   static constexpr std::chrono::milliseconds kHurry{1500};
+  // To be called once: from now on SIGHUP calls it, on the watch's own thread.
+  void on_hangup(std::function<void()> on_hangup);
 
  private:
   using Time = std::chrono::steady_clock::time_point;
   void wait_for_signal();
+  void wait_for_hangup();
   void guard();
 
   std::shared_ptr<Log> log_;
@@ -34,6 +37,8 @@ class SignalWatch {
   std::function<void(int, int)> on_signal_;
   boost::asio::io_context io_;
   boost::asio::signal_set signals_{io_, SIGINT, SIGTERM};
+  boost::asio::signal_set hangups_{io_};
+  std::function<void()> on_hangup_;
   int num_signals_ = 0;
 
   std::mutex mutex_;

@@ -48,6 +48,20 @@ class FakeEngine : public EngineDoor {
     if (sent.last_ns != 0) sent_[id] = sent;
     changed_.notify_all();
   }
+  void disconnect(RequestId id, const SentTimes& sent) override {
+    {
+      std::lock_guard lock(mutex_);
+      disconnected_.insert(id);
+    }
+    cancel(id, sent);
+  }
+  // Nothing of it is told meanwhile.
+  void set_paused(RequestId id, bool is_paused) override {
+    std::lock_guard lock(mutex_);
+    num_pauses_ += is_paused;
+    is_paused ? void(paused_.insert(id)) : void(paused_.erase(id));
+    changed_.notify_all();
+  }
   void drained(RequestId id, const SentTimes& sent) override {
     std::lock_guard lock(mutex_);
     drained_.insert(id);
@@ -83,6 +97,16 @@ class FakeEngine : public EngineDoor {
   // False when it did not happen within 20 seconds.
   bool wait_cancelled(size_t count) { return wait(cancelled_, count); }
   bool wait_drained(size_t count) { return wait(drained_, count); }
+  bool wait_paused(size_t count) { return wait(paused_, count); }
+  size_t num_disconnected() const {
+    std::lock_guard lock(mutex_);
+    return disconnected_.size();
+  }
+  size_t num_pauses() const {
+    std::lock_guard lock(mutex_);
+    return num_pauses_;
+  }
+  size_t num_told() const { return num_told_; }  // events
   // Requests that the server needs no more: acknowledged, or cancelled though their end may be under way.
   bool wait_let_go(size_t count) {
     std::unique_lock lock(mutex_);
@@ -115,6 +139,7 @@ class FakeEngine : public EngineDoor {
   bool is_over(RequestId id) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, pause, [&] { return stopped_ || cancelled_.contains(id); });
+    changed_.wait(lock, [&] { return stopped_ || cancelled_.contains(id) || !paused_.contains(id); });
     return stopped_ || cancelled_.contains(id);
   }
   void answer(RequestId id, uint32_t branch, EventSink& sink, uint32_t max_tokens) {
@@ -143,6 +168,7 @@ class FakeEngine : public EngineDoor {
         event.error = *fail_at_end;
         event.token = -1;
       }
+      ++num_told_;
       sink.on_events({&event, 1});
     }
   }
@@ -152,7 +178,9 @@ class FakeEngine : public EngineDoor {
   RequestId last_id_ = 0;
   bool stopped_ = false;
   std::vector<Request> requests_;
-  std::set<RequestId> cancelled_, drained_;
+  std::set<RequestId> cancelled_, drained_, disconnected_, paused_;
+  size_t num_pauses_ = 0;
+  std::atomic<size_t> num_told_{0};
   std::map<RequestId, SentTimes> sent_;
   std::vector<std::thread> threads_;
 };

@@ -1,8 +1,8 @@
 // The server and the engine as `llmrt serve` runs them, behind a device whose steps take a set time: what
 // hostile_test.py attacks. It is ready within a second, needs no device and no file, and prints "listening PORT" to
 // standard output. With a script it is a model that says what the test wants, for clients whose agents call tools:
-// {"template": Jinja, "answer_mark": what stands before an answer, "answers": [...], "tokens": special ones to be known,
-// "chat_format": a name or "auto"}.
+// {"template": Jinja, "answer_mark": what stands before an answer, "answers": [...], "tokens": special ones to be
+// known, "chat_format": a name or "auto"}.
 //
 //   paced_server [flags as of llmrt serve] [--step-ms MS] [--token-us US] [--vocabulary bpe|spm] [--script FILE]
 //   paced_server --colliding-keys N --seed S      prints N keys that std::hash puts into one bucket, and ends
@@ -149,8 +149,8 @@ int serve(Options& options) {
 
   const SteadyClock clock;
   const std::shared_ptr<Log> log = stderr_log(LogLevel::kInfo);
-  Result<std::unique_ptr<Engine>> engine = Engine::create(options.engine, model, served.tokenizer,
-                                                          std::move(backend), &clock, {});
+  Result<std::unique_ptr<Engine>> engine =
+      Engine::create(options.engine, model, served.tokenizer, std::move(backend), &clock, {});
   if (!engine) fail(engine.error());
   (*engine)->set_log(log);
   served.context_max = (*engine)->config().context_max;
@@ -193,6 +193,16 @@ int main(int argc, char** argv) {
   app.add_option("--header-s", options.server.header_s);
   app.add_option("--body-s", options.server.body_s);
   app.add_option("--write-s", options.server.write_s);
+  app.add_option_function<std::string>("--slow-clients", [&](const std::string& name) {
+    options.server.slow_clients = server::parse_slow_clients(name).value();
+  });
+  app.add_option_function<size_t>("--stream-buffer-kib",
+                                  [&](size_t kib) { options.server.outbox_bytes_max = kib << 10; });
+  app.add_option("--send-buffer-bytes", options.server.send_buffer_bytes);
+  app.add_option("--tls-cert", options.server.tls_certificate);
+  app.add_option("--tls-key", options.server.tls_key);
+  app.add_option("--unix-socket", options.server.unix_socket);
+  app.add_option("--api-key-file", options.server.api_key_file);
   app.add_option("--sequences", options.engine.sequences_max);
   app.add_option("--context", options.engine.context_max);
   app.add_option("--kv-tokens", options.engine.kv_tokens);

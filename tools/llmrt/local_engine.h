@@ -23,6 +23,10 @@ class LocalEngine final : public server::EngineDoor {
     return engine().submit(std::move(request));
   }
   void cancel(RequestId id, const SentTimes& sent) override { engine().cancel(id, sent); }
+  void disconnect(RequestId id, const SentTimes& sent) override {
+    engine().cancel(id, sent, FinishReason::kDisconnected);
+  }
+  void set_paused(RequestId id, bool is_paused) override { engine().set_paused(id, is_paused); }
   void drained(RequestId id, const SentTimes& sent) override { engine().drained(id, sent); }
   EngineStats stats() const override { return engine().stats(); }
   void stop() override { engine().stop(); }

@@ -1,3 +1,5 @@
+#include <csignal>
+#include <cstdlib>
 #include <future>
 #include <map>
 
@@ -38,6 +40,11 @@ std::string host_problem(const std::string& text) {
   return fmt::format("expected names without scheme and port, found {}", text);
 }
 
+std::string mode_problem(const std::string& text) {
+  const bool is_octal = !text.empty() && text.size() <= 4 && text.find_first_not_of("01234567") == std::string::npos;
+  return is_octal ? "" : fmt::format("expected octal digits as 660, found {}", text);
+}
+
 std::string origin_problem(const std::string& text) {
   if (text == "*" || text == "null") return "";
   const size_t scheme = text.find("://");
@@ -63,6 +70,8 @@ void serve(const Options& options) {
   }
   const SteadyClock clock;
   const std::shared_ptr<Log> log = stderr_log(kLogLevels.at(options.log_level));
+  // Until signals are watched: a reload while the model loads reads nothing new and must not end the process.
+  if (server::Server::can_reload(options.server)) std::signal(SIGHUP, SIG_IGN);
   // Before the weights are loaded: what is wrong with an address is told at once, and who asks meanwhile is told that
   // they are being loaded.
   Result<std::unique_ptr<server::Server>> server = server::Server::bind(options.server, log);
@@ -161,6 +170,38 @@ void add_serve(CLI::App& app) {
       ->check(CLI::Validator(origin_problem, ""))
       ->type_name("ORIGIN")
       ->group(group);
+  command
+      ->add_option("--unix-socket", server.unix_socket,
+                   "a unix socket to listen on; then on no address, unless --host or --port is given, too")
+      ->type_name("PATH")
+      ->group(group);
+  command
+      ->add_option_function<std::string>(
+          "--unix-socket-mode",
+          [&server](const std::string& text) { server.unix_socket_mode = std::stoul(text, nullptr, 8); },
+          "who may use the unix socket: permissions of its file, in octal digits")
+      ->check(CLI::Validator(mode_problem, ""))
+      ->default_str("600")
+      ->type_name("MODE")
+      ->group(group);
+  auto* certificate = command
+                          ->add_option("--tls-cert", server.tls_certificate,
+                                       "speak TLS (1.2, 1.3), with this certificate and its chain in PEM; SIGHUP reads "
+                                       "it again. Not on the unix socket")
+                          ->type_name("FILE")
+                          ->group(group);
+  command->add_option("--tls-key", server.tls_key, "its private key in PEM, without a passphrase")
+      ->needs(certificate)
+      ->type_name("FILE")
+      ->group(group);
+  certificate->needs("--tls-key");
+  command
+      ->add_option("--api-key-file", server.api_key_file,
+                   "keys that clients must have, a line each: name, secret or sha256:HEX, limits (docs/security.md); "
+                   "SIGHUP reads it again. LLMRT_API_KEY in the environment is one more key")
+      ->type_name("FILE")
+      ->group(group);
+  command->add_flag("--open-metrics", server.open_metrics, "answer /metrics without a key, too")->group(group);
   command->add_option("--io-threads", server.io_threads, "threads for connections")
       ->check(number_range(1, 64))
       ->capture_default_str()
@@ -199,6 +240,37 @@ void add_serve(CLI::App& app) {
       ->add_option("--sample-trace", options->sample_trace,
                    "write how each token of each request was drawn, as JSON lines; llmrt replay draws them again")
       ->type_name("FILE")
+      ->group(group);
+  command
+      ->add_option_function<std::string>(
+          "--slow-clients",
+          [&server](const std::string& name) { server.slow_clients = *server::parse_slow_clients(name); },
+          "what is done when more than --stream-buffer-kib of a stream waits to be read. buffer: nothing, as long as "
+          "the "
+          "client reads fast enough; throttle: its answer is computed on when it has read; disconnect: it is given up")
+      ->check(one_of({"buffer", "throttle", "disconnect"}))
+      ->default_str("buffer")
+      ->type_name("NAME")
+      ->group(group);
+  command
+      ->add_option_function<size_t>(
+          "--stream-buffer-kib", [&server](size_t kib) { server.outbox_bytes_max = kib << 10; },
+          "what may wait in the server for the client of a stream, beside the kernel's 256 KiB")
+      ->check(number_range(size_t{1}, size_t{1} << 20))
+      ->default_str("256")
+      ->type_name("KIB")
+      ->group(group);
+  command->add_option("--stall-s", server.write_s, "seconds after which a client that reads nothing is given up")
+      ->check(number_range(1, 86400))
+      ->capture_default_str()
+      ->type_name("S")
+      ->group(group);
+  command
+      ->add_option("--heartbeat-s", server.comment_s,
+                   "silence of a stream before a comment line keeps proxies awake, in seconds; 0: none")
+      ->check(number_range(0, 86400))
+      ->capture_default_str()
+      ->type_name("S")
       ->group(group);
   command->add_option("--idle-s", server.idle_s, "seconds that a connection may stay open between requests")
       ->check(number_range(1, 86400))
@@ -254,9 +326,14 @@ void add_serve(CLI::App& app) {
       "  curl http://127.0.0.1:8000/v1/chat/completions \\\n"
       "    -H 'Content-Type: application/json' \\\n"
       "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n"
-      "docs/api.md lists every field and limit. There is no key check yet: keep --host local, or a proxy in front.\n"
+      "docs/api.md lists every field and limit. Beyond loopback it wants keys: --api-key-file.\n"
       "SIGINT or SIGTERM lets open answers finish; a second one ends them.");
-  command->callback([options] { serve(*options); });
+  command->callback([options, command] {
+    if (const char* key = std::getenv("LLMRT_API_KEY")) options->server.api_key = key;
+    const bool names_address = command->count("--host") + command->count("--port") > 0;
+    if (!options->server.unix_socket.empty() && !names_address) options->server.hosts.clear();
+    serve(*options);
+  });
 }
 
 }  // namespace llmrt::cli
