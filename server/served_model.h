@@ -9,6 +9,7 @@
 #include "core/chat/resolved_format.h"
 #include "core/grammar/grammar_compiler.h"
 #include "core/platform/device_monitor.h"
+#include "core/request/policy.h"
 #include "core/text/chat_template.h"
 #include "core/text/fim_tokens.h"
 #include "core/text/tokenizer.h"
