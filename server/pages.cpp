@@ -1,6 +1,7 @@
 #include "server/pages.h"
 
 #include "server/metrics_text.h"
+#include "server/openapi.h"
 #include "server/routes.h"
 #include "server/server_info.h"
 
@@ -24,6 +25,9 @@ ApiResult<PageText> live_page(const PageQuery&) {
 }
 ApiResult<PageText> version_page(const PageQuery& query) {
   return page_of(json::object{{"version", query.state.config.version}});
+}
+ApiResult<PageText> openapi_page(const PageQuery& query) {
+  return page_of(openapi_document(query.state.config.version));
 }
 ApiResult<PageText> health_page(const PageQuery& query) {
   if (auto error = query.state.not_ready()) return std::move(*error);

@@ -23,6 +23,7 @@ using PageHandler = ApiResult<PageText> (*)(const PageQuery& query);
 
 ApiResult<PageText> live_page(const PageQuery& query);
 ApiResult<PageText> version_page(const PageQuery& query);
+ApiResult<PageText> openapi_page(const PageQuery& query);
 ApiResult<PageText> health_page(const PageQuery& query);
 ApiResult<PageText> ready_page(const PageQuery& query);
 ApiResult<PageText> metrics_page(const PageQuery& query);

@@ -31,6 +31,7 @@ constexpr RouteRow kRoutes[] = {
     {Method::kGet, "/ready", false, ready_page, true, Access::kOpen},
     {Method::kGet, "/live", false, live_page, kNoModel, Access::kOpen},
     {Method::kGet, "/version", false, version_page, kNoModel, Access::kOpen},
+    {Method::kGet, "/openapi.json", false, openapi_page, kNoModel},
     {Method::kGet, "/metrics", false, metrics_page, true, Access::kMetrics},
     {Method::kGet, "/server_info", false, server_info_page},
     {Method::kGet, "/get_server_info", false, server_info_page},

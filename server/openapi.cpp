@@ -1,0 +1,213 @@
+#include "server/openapi.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "core/sample/sampling_params.h"
+#include "server/dialect.h"
+#include "server/routes.h"
+
+namespace llmrt::server {
+namespace {
+
+namespace json = boost::json;
+
+constexpr uint8_t kChat = static_cast<uint8_t>(Endpoint::kChat);
+constexpr uint8_t kCompletion = static_cast<uint8_t>(Endpoint::kCompletion);
+constexpr uint8_t kInfill = static_cast<uint8_t>(Endpoint::kInfill);
+constexpr uint8_t kResponses = static_cast<uint8_t>(Endpoint::kResponses);
+constexpr uint8_t kAll = kChat | kCompletion | kInfill | kResponses;
+
+constexpr std::string_view kText = R"({"type": "string"})";
+constexpr std::string_view kFlag = R"({"type": "boolean"})";
+constexpr std::string_view kObject = R"({"type": "object"})";
+constexpr std::string_view kTextOrList = R"({"type": ["string", "array"]})";
+constexpr std::string_view kTokenCount = R"({"type": "integer", "minimum": -1})";
+constexpr std::string_view kTools = R"({"type": "array", "maxItems": 1024, "items": {"type": "object"}})";
+constexpr std::string_view kToolChoice = R"({"type": ["string", "object"]})";
+
+constexpr BodyField kFields[] = {
+    {"model", kText, kAll},
+    {"stream", kFlag, kAll},
+    {"stream_options", kObject, kAll},
+    {"seed", R"({"type": "integer"})", kAll},
+    {"stop", R"({"type": ["string", "array"], "maxItems": 64, "items": {"type": "string"}})", kAll},
+    {"stop_token_ids", R"({"type": "array", "maxItems": 128, "items": {"type": "integer"}})", kAll},
+    {"include_stop_str_in_output", kFlag, kAll},
+    {"ignore_eos", kFlag, kAll},
+    {"min_tokens", R"({"type": "integer", "minimum": 0})", kAll},
+    {"logit_bias", R"({"type": "object", "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}})",
+     kAll},
+    {"bad_words", R"({"type": "array", "maxItems": 1024})", kAll},
+    {"logprobs_mode", R"({"enum": ["raw", "processed"]})", kAll},
+    {"structured_outputs", kObject, kAll},
+    {"response_format", kObject, kChat | kCompletion | kInfill},
+    {"request_class", R"({"enum": ["interactive", "agent", "batch", "evaluation", "background"]})", kAll},
+    {"service_tier", R"({"enum": ["auto", "default", "priority", "scale", "flex"]})", kAll},
+    {"batch_invariant", kFlag, kAll},
+    {"deadline_ms", R"({"type": "integer", "minimum": 1})", kAll},
+    {"cache_salt", R"({"type": "string", "maxLength": 256})", kAll},
+    {"return_token_ids", kFlag, kChat | kCompletion},
+    {"n", R"({"type": "integer", "minimum": 1, "maximum": 128, "default": 1})", kChat | kCompletion},
+    {"use_beam_search", kFlag, kChat | kCompletion},
+    {"messages", R"({"type": "array", "minItems": 1, "maxItems": 16384, "items": {"type": "object"}})", kChat},
+    {"tools", kTools, kChat | kResponses},
+    {"tool_choice", kToolChoice, kChat | kResponses},
+    {"parallel_tool_calls", kFlag, kChat | kResponses},
+    {"documents", R"({"type": "array", "maxItems": 1024})", kChat | kResponses},
+    {"enable_thinking", kFlag, kChat | kResponses},
+    {"thinking_token_budget", kTokenCount, kChat | kResponses},
+    {"chat_template_kwargs", kObject, kChat | kResponses},
+    {"add_generation_prompt", kFlag, kChat},
+    {"continue_final_message", kFlag, kChat},
+    {"reasoning_effort", kText, kChat},
+    {"max_completion_tokens", kTokenCount, kChat},
+    {"top_logprobs", R"({"type": "integer", "minimum": 0, "maximum": 20})", kChat | kResponses},
+    {"logprobs", R"({"type": ["boolean", "integer"]})", kChat | kCompletion},
+    {"max_tokens", kTokenCount, kChat | kCompletion | kInfill},
+    {"prompt", kTextOrList, kCompletion},
+    {"suffix", kText, kCompletion},
+    {"echo", kFlag, kCompletion},
+    {"best_of", R"({"type": "integer", "minimum": 1, "maximum": 128})", kCompletion},
+    {"add_special_tokens", kFlag, kCompletion},
+    {"prompt", kText, kInfill},
+    {"input_prefix", kText, kInfill},
+    {"input_suffix", kText, kInfill},
+    {"input_extra", R"({"type": "array", "maxItems": 1024, "items": {"type": "object"}})", kInfill},
+    {"n_predict", kTokenCount, kInfill},
+    {"response_fields", R"({"type": "array", "maxItems": 64, "items": {"type": "string"}})", kInfill},
+    {"input", kTextOrList, kResponses},
+    {"instructions", kText, kResponses},
+    {"max_output_tokens", kTokenCount, kResponses},
+    {"reasoning", kObject, kResponses},
+    {"text", kObject, kResponses},
+    {"include", R"({"type": "array", "maxItems": 64, "items": {"type": "string"}})", kResponses},
+    {"store", kFlag, kResponses},
+};
+
+struct BodyName {
+  Endpoint endpoint;
+  std::string_view name, required;
+};
+constexpr std::array kBodies = {BodyName{Endpoint::kChat, "ChatRequest", "messages"},
+                                BodyName{Endpoint::kCompletion, "CompletionRequest", "prompt"},
+                                BodyName{Endpoint::kInfill, "InfillRequest", ""},
+                                BodyName{Endpoint::kResponses, "ResponsesRequest", "input"}};
+
+json::object reference(std::string_view name) {
+  return {{"$ref", fmt::format("#/components/schemas/{}", name)}};
+}
+json::object content(std::string_view type, json::object schema) {
+  return {{type, {{"schema", std::move(schema)}}}};
+}
+
+const char* error_name(ErrorForm form) {
+  switch (form) {
+    case ErrorForm::kOpenAi:
+      return "Error";
+    case ErrorForm::kMessages:
+      return "MessagesError";
+    case ErrorForm::kOllama:
+      return "OllamaError";
+  }
+  return "Error";
+}
+
+// An error as the server would write it, told as a schema: its members are required.
+json::object shape_of(const json::object& example) {
+  json::object properties;
+  json::array required;
+  for (const auto& member : example) {
+    required.push_back(member.key());
+    if (const json::object* inner = member.value().if_object())
+      properties[member.key()] = shape_of(*inner);
+    else
+      properties[member.key()] = json::object{{"type", {"string", "null"}}};
+  }
+  return {{"type", "object"}, {"properties", std::move(properties)}, {"required", std::move(required)}};
+}
+
+json::object operation(const RouteRow& row, std::string_view path) {
+  std::string id = method_name(row.method);
+  for (const char c : path) {
+    const bool is_plain = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+    if (is_plain || id.back() != '_') id += is_plain ? c : '_';
+  }
+  json::object answer{{"description", "the answer"}};
+  json::object out{{"operationId", id}};
+  const auto* endpoint = std::get_if<Endpoint>(&row.handler);
+  if (row.method == Method::kPost) {
+    json::object body{{"type", "object"}};
+    if (endpoint)
+      for (const BodyName& known : kBodies)
+        if (known.endpoint == *endpoint) body = reference(known.name);
+    out["requestBody"] = {{"required", true}, {"content", content("application/json", std::move(body))}};
+  }
+  json::object types = content("application/json", {});
+  if (endpoint) {
+    const std::string_view stream = dialect_of(*endpoint).stream_type;
+    types[stream.substr(0, stream.find(';'))] = {{"schema", {{"type", "string"}}}};
+  } else if (row.path == "/metrics") {
+    types = content("text/plain", {{"type", "string"}});
+    types["application/openmetrics-text"] = {{"schema", {{"type", "string"}}}};
+  }
+  answer["content"] = std::move(types);
+  out["responses"] = {
+      {"200", std::move(answer)},
+      {"default",
+       {{"description", "an error"}, {"content", content("application/json", reference(error_name(row.errors)))}}}};
+  if (row.path.ends_with("{id}")) {
+    out["parameters"] =
+        json::array{json::object{{"name", "id"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}};
+  }
+  if (row.access != Access::kOpen) out["security"] = json::array{json::object{{"key", json::array()}}};
+  return out;
+}
+
+}  // namespace
+
+std::span<const BodyField> body_fields() {
+  return kFields;
+}
+
+json::object body_schema(Endpoint endpoint) {
+  json::object properties;
+  for (const SamplingParameter& parameter : kSamplingParameters)
+    properties[parameter.name] = json::object{{"type", parameter.is_whole() ? "integer" : "number"},
+                                              {"minimum", parameter.low},
+                                              {"maximum", parameter.high},
+                                              {"default", parameter.neutral},
+                                              {"description", parameter.help}};
+  for (const BodyField& field : kFields)
+    if (field.endpoints & static_cast<uint8_t>(endpoint)) properties[field.name] = json::parse(field.schema);
+  json::object schema{{"type", "object"}, {"properties", std::move(properties)}};
+  for (const BodyName& known : kBodies)
+    if (known.endpoint == endpoint && !known.required.empty()) schema["required"] = json::array{known.required};
+  return schema;
+}
+
+json::object openapi_document(std::string_view version) {
+  json::object paths;
+  for (const RouteRow& row : routes()) {
+    const std::string path = fmt::format("{}{}", row.is_v1 ? "/v1" : "", row.path);
+    json::value& item = paths[path];
+    if (!item.is_object()) item = json::object();
+    std::string method = method_name(row.method);
+    std::ranges::transform(method, method.begin(), [](char c) { return static_cast<char>(c - 'A' + 'a'); });
+    item.get_object()[method] = operation(row, path);
+  }
+  json::object schemas;
+  for (const BodyName& known : kBodies) schemas[known.name] = body_schema(known.endpoint);
+  const ApiError error = invalid_field("field", "text");
+  for (const ErrorForm form : {ErrorForm::kOpenAi, ErrorForm::kMessages, ErrorForm::kOllama})
+    schemas[error_name(form)] = shape_of(error_body(error, {form, "req-1"}));
+  return {
+      {"openapi", "3.1.0"},
+      {"info", {{"title", "llmrt"}, {"version", version}, {"description", "docs/api.md says what the fields mean."}}},
+      {"paths", std::move(paths)},
+      {"components",
+       {{"schemas", std::move(schemas)}, {"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}}}};
+}
+
+}  // namespace llmrt::server
