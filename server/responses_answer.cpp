@@ -5,30 +5,13 @@
 #include "server/answer_json.h"
 #include "server/api_answer.h"
 #include "server/ids.h"
+#include "server/responses_json.h"
 #include "server/responses_request.h"
-#include "server/sealed_thought.h"
 
 namespace llmrt::server {
 namespace {
 
-namespace json = boost::json;
-
-// One item of the response. Texts are JSON, inside the quotes.
-struct Item {
-  enum class Kind : uint8_t { kMessage, kReasoning, kFunctionCall, kCustomCall };
-  Kind kind = Kind::kMessage;
-  std::string id;
-  std::string call_id = {}, name = {}, name_space = {};
-  std::string text = {};
-  std::string logprobs = {};  // members of the list
-  std::string thought = {};   // as it is, where it will be sealed
-  const char* status = "in_progress";
-
-  size_t held_bytes() const {
-    return sizeof(*this) + id.capacity() + call_id.capacity() + name.capacity() + text.capacity() +
-           logprobs.capacity() + thought.capacity();
-  }
-};
+using Item = ResponseItem;
 
 const char* id_begin(Item::Kind kind) {
   switch (kind) {
@@ -44,17 +27,6 @@ const char* id_begin(Item::Kind kind) {
   return "";
 }
 
-// What the codes of OpenAI say that clients act upon.
-std::string failure_code(const ApiError& error) {
-  if (error.code == error_code_name(ErrorCode::kOverloaded) || error.status == 429) return "rate_limit_exceeded";
-  return error.status >= 500 ? "server_error" : error.code;
-}
-std::string failure_text(const ApiError& error) {
-  std::string text = error_text(error);
-  if (error.retry_after_s > 0) text += fmt::format(". Please try again in {}s.", error.retry_after_s);
-  return text;
-}
-
 class ResponsesWriter final : public AnswerWriter {
  public:
   ResponsesWriter(const ServedModel& model, const AnswerForm& form, AnswerHead head)
@@ -62,7 +34,7 @@ class ResponsesWriter final : public AnswerWriter {
 
   void add(size_t, const ChoiceDelta& delta) override { take(delta); }
   size_t held_bytes() const override {
-    size_t bytes = closed_bytes_ + (is_open_ ? items_.back().held_bytes() : 0);
+    size_t bytes = closed_bytes_ + (response_.is_open ? response_.items.back().held_bytes() : 0);
     for (const TokenRecord& record : tokens_) bytes += sizeof(record) + record.top.capacity() * sizeof(TopLogprob);
     return bytes;
   }
@@ -75,25 +47,20 @@ class ResponsesWriter final : public AnswerWriter {
   }
   void end(const std::vector<Choice>& choices, std::string& out) override {
     out_ = &out;
-    begin_event(final_event());
-    append_response(final_status(), &choices, nullptr);
-    end_event();
+    response_event(final_event(), final_status(), &choices, nullptr);
     out_ = nullptr;
   }
   void fail(const ApiError& error, std::string& out) override {
     out_ = &out;
     begin();
-    begin_event("response.failed");
-    append_response("failed", nullptr, &error);
-    end_event();
+    response_event("response.failed", "failed", nullptr, &error);
     out_ = nullptr;
   }
 
  private:
   bool is_streamed() const { return out_ != nullptr; }
-  bool is_cut() const { return finish_ == FinishReason::kLength || finish_ == FinishReason::kPolicy; }
-  const char* final_status() const { return is_cut() ? "incomplete" : "completed"; }
-  const char* final_event() const { return is_cut() ? "response.incomplete" : "response.completed"; }
+  const char* final_status() const { return response_.is_cut() ? "incomplete" : "completed"; }
+  const char* final_event() const { return response_.is_cut() ? "response.incomplete" : "response.completed"; }
 
   void begin();
   void take(const ChoiceDelta& delta);
@@ -112,21 +79,15 @@ class ResponsesWriter final : public AnswerWriter {
   void delta_event(const Item& item, std::string_view text, std::string_view logprobs);
   void done_event(const Item& item);
 
-  static void append_part(const Item& item, std::string_view text, std::string& out);
-  void append_item(const Item& item, bool is_whole, std::string& out) const;
-  void append_response(const char* status, const std::vector<Choice>* choices, const ApiError* error);
-  void append_response(const char* status, const std::vector<Choice>* choices, const ApiError* error,
-                       std::string& out) const;
+  void response_event(const char* type, const char* status, const std::vector<Choice>* choices, const ApiError* error);
 
   const ServedModel& model_;
   const AnswerForm form_;
   const AnswerHead head_;
   const ResponsesForm& own_;
-  std::vector<Item> items_;
-  bool is_open_ = false;             // the last of them
-  size_t closed_bytes_ = 0;          // what the others hold
+  ResponseSoFar response_{model_, form_, head_, own_};
+  size_t closed_bytes_ = 0;          // what items hold that are not open
   std::vector<TokenRecord> tokens_;  // whose text has not been seen yet
-  FinishReason finish_ = FinishReason::kNone;
   bool has_begun_ = false;
   uint64_t num_events_ = 0;
   std::string* out_ = nullptr;  // where events go, while one is asked for
@@ -139,9 +100,9 @@ void ResponsesWriter::take(const ChoiceDelta& delta) {
   if (!delta.text.empty()) say(Item::Kind::kMessage, delta.text);
   for (const AnswerPart& part : delta.parts) take_part(part);
   if (delta.finish == FinishReason::kNone) return;
-  finish_ = delta.finish;
+  response_.finish = delta.finish;
   tokens_.clear();
-  if (items_.empty()) open(Item::Kind::kMessage);  // clients read the text of one
+  if (response_.items.empty()) open(Item::Kind::kMessage);  // clients read the text of one
   close(final_status());
 }
 
@@ -161,26 +122,26 @@ void ResponsesWriter::take_part(const AnswerPart& part) {
         call.name = found->second.name;
       }
       close("completed");
-      items_.push_back(std::move(call));
-      open(items_.back().kind);
+      response_.items.push_back(std::move(call));
+      open(response_.items.back().kind);
       return;
     }
     case AnswerPart::Kind::kCallArguments:
-      return say(items_.back().kind, part.text);
+      return say(response_.items.back().kind, part.text);
   }
 }
 
 // The item of that kind that goes on, or a new one. A call's has been added already.
 Item& ResponsesWriter::open(Item::Kind kind) {
   const bool is_call = kind == Item::Kind::kFunctionCall || kind == Item::Kind::kCustomCall;
-  if (is_open_ && items_.back().kind == kind) return items_.back();
+  if (response_.is_open && response_.items.back().kind == kind) return response_.items.back();
   if (!is_call) {
     close("completed");
-    items_.push_back({.kind = kind, .id = ""});
+    response_.items.push_back({.kind = kind, .id = ""});
   }
-  Item& item = items_.back();
+  Item& item = response_.items.back();
   item.id = make_id_of(id_begin(kind));
-  is_open_ = true;
+  response_.is_open = true;
   if (!is_streamed()) return item;
   item_event("response.output_item.added", item, /*is_whole=*/false);
   if (!is_call) part_event("response.content_part.added", item, "");
@@ -221,9 +182,9 @@ void ResponsesWriter::take_logprobs(const Item& item, std::string_view text, std
 }
 
 void ResponsesWriter::close(const char* status) {
-  if (!is_open_) return;
-  is_open_ = false;
-  Item& item = items_.back();
+  if (!response_.is_open) return;
+  response_.is_open = false;
+  Item& item = response_.items.back();
   item.status = status;
   closed_bytes_ += item.held_bytes();
   if (!is_streamed()) return;
@@ -233,107 +194,9 @@ void ResponsesWriter::close(const char* status) {
   item_event("response.output_item.done", item, /*is_whole=*/true);
 }
 
-// ---- JSON ----------------------------------------------------------------------------------------------------------
-
-void ResponsesWriter::append_part(const Item& item, std::string_view text, std::string& out) {
-  if (item.kind == Item::Kind::kReasoning) {
-    out += "{\"type\":\"reasoning_text\",\"text\":\"";
-    out += text;
-    out += "\"}";
-    return;
-  }
-  out += "{\"type\":\"output_text\",\"annotations\":[],\"logprobs\":[";
-  if (!text.empty()) out += item.logprobs;
-  out += "],\"text\":\"";
-  out += text;
-  out += "\"}";
-}
-
-// Before it is whole it has no text.
-void ResponsesWriter::append_item(const Item& item, bool is_whole, std::string& out) const {
-  const auto member = [&](std::string_view name, std::string_view text) {
-    fmt::format_to(std::back_inserter(out), ",\"{}\":", name);
-    append_string(text, out);
-  };
-  const auto content = [&] {
-    out += ",\"content\":[";
-    if (is_whole) append_part(item, item.text, out);
-    out += ']';
-  };
-  fmt::format_to(std::back_inserter(out), "{{\"id\":\"{}\",\"status\":\"{}\"", item.id, item.status);
-  switch (item.kind) {
-    case Item::Kind::kMessage:
-      out += ",\"type\":\"message\",\"role\":\"assistant\"";
-      content();
-      break;
-    case Item::Kind::kReasoning:
-      out += ",\"type\":\"reasoning\",\"summary\":[]";
-      content();
-      if (is_whole && own_.seals_thoughts) member("encrypted_content", seal_thought(item.thought));
-      break;
-    case Item::Kind::kFunctionCall:
-    case Item::Kind::kCustomCall: {
-      const bool is_custom = item.kind == Item::Kind::kCustomCall;
-      member("type", is_custom ? "custom_tool_call" : "function_call");
-      member("call_id", item.call_id);
-      member("name", item.name);
-      if (!item.name_space.empty()) member("namespace", item.name_space);
-      fmt::format_to(std::back_inserter(out), ",\"{}\":\"{}\"", is_custom ? "input" : "arguments",
-                     is_whole ? item.text : std::string_view());
-      break;
-    }
-  }
-  out += '}';
-}
-
-void ResponsesWriter::append_response(const char* status, const std::vector<Choice>* choices, const ApiError* error,
-                                      std::string& out) const {
-  fmt::format_to(std::back_inserter(out), "{{\"id\":\"{}\",\"object\":\"response\",\"created_at\":{},\"status\":\"{}\"",
-                 head_.id, head_.created, status);
-  out += ",\"model\":";
-  append_string(model_.id, out);
-  out += ",\"error\":";
-  if (error)
-    out += json::serialize(json::object{{"code", failure_code(*error)}, {"message", failure_text(*error)}});
-  else
-    out += "null";
-  out += ",\"incomplete_details\":";
-  if (choices && is_cut())
-    fmt::format_to(std::back_inserter(out), "{{\"reason\":\"{}\"}}",
-                   finish_ == FinishReason::kPolicy ? "content_filter" : "max_output_tokens");
-  else
-    out += "null";
-  out += ",\"output\":";
-  // An item that is open when all fails is not told: it never became one.
-  append_list(items_.size() - (is_open_ ? 1 : 0), out, [&](size_t i) { append_item(items_[i], true, out); });
-  out += ",\"usage\":";
-  if (choices) {
-    const json::object usage = usage_of(*choices, form_);
-    const json::value& prompt = usage.at("prompt_tokens");
-    out += json::serialize(json::object{
-        {"input_tokens", prompt},
-        {"input_tokens_details",
-         {{"cached_tokens", usage.at("prompt_tokens_details").at("cached_tokens")}, {"cache_write_tokens", 0}}},
-        {"output_tokens", usage.at("completion_tokens")},
-        {"output_tokens_details", usage.at("completion_tokens_details")},
-        {"total_tokens", usage.at("total_tokens")}});
-  } else {
-    out += "null";
-  }
-  out += ',';
-  out += own_.echo;
-  if (choices) {
-    AnswerForm told;
-    for (const Warning& warning : form_.warnings)
-      told.warnings.push_back({own_.paths.translate(warning.param), warning.message});
-    append_warnings(told, out);
-  }
-  out += '}';
-}
-
 TextPieces ResponsesWriter::whole(const std::vector<Choice>& choices) {
   std::string text;
-  append_response(final_status(), &choices, nullptr, text);
+  append_response(response_, final_status(), &choices, nullptr, text);
   TextPieces body;
   body.append(text);
   return body;
@@ -343,11 +206,8 @@ TextPieces ResponsesWriter::whole(const std::vector<Choice>& choices) {
 
 void ResponsesWriter::begin() {
   if (std::exchange(has_begun_, true)) return;
-  for (const char* type : {"response.created", "response.in_progress"}) {
-    begin_event(type);
-    append_response("in_progress", nullptr, nullptr);
-    end_event();
-  }
+  for (const char* type : {"response.created", "response.in_progress"})
+    response_event(type, "in_progress", nullptr, nullptr);
 }
 
 void ResponsesWriter::begin_event(const char* type) {
@@ -355,19 +215,23 @@ void ResponsesWriter::begin_event(const char* type) {
                  num_events_++);
 }
 
-void ResponsesWriter::append_response(const char* status, const std::vector<Choice>* choices, const ApiError* error) {
+void ResponsesWriter::response_event(const char* type, const char* status, const std::vector<Choice>* choices,
+                                     const ApiError* error) {
+  begin_event(type);
   *out_ += ",\"response\":";
-  append_response(status, choices, error, *out_);
+  append_response(response_, status, choices, error, *out_);
+  end_event();
 }
 
 void ResponsesWriter::append_place(const Item& item) {
-  fmt::format_to(std::back_inserter(*out_), ",\"item_id\":\"{}\",\"output_index\":{}", item.id, items_.size() - 1);
+  fmt::format_to(std::back_inserter(*out_), ",\"item_id\":\"{}\",\"output_index\":{}", item.id,
+                 response_.items.size() - 1);
 }
 
 void ResponsesWriter::item_event(const char* type, const Item& item, bool is_whole) {
   begin_event(type);
-  fmt::format_to(std::back_inserter(*out_), ",\"output_index\":{},\"item\":", items_.size() - 1);
-  append_item(item, is_whole, *out_);
+  fmt::format_to(std::back_inserter(*out_), ",\"output_index\":{},\"item\":", response_.items.size() - 1);
+  append_response_item(own_, item, is_whole, *out_);
   end_event();
 }
 
@@ -375,7 +239,7 @@ void ResponsesWriter::part_event(const char* type, const Item& item, std::string
   begin_event(type);
   append_place(item);
   *out_ += ",\"content_index\":0,\"part\":";
-  append_part(item, text, *out_);
+  append_response_part(item, text, *out_);
   end_event();
 }
 

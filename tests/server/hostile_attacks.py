@@ -13,7 +13,7 @@ import asyncio
 import string
 import subprocess
 
-from hostile_client import CHAT, MIB, TEXT, close, connect, dumps, read_answer, request_bytes
+from hostile_client import CHAT, MIB, RESPONSES, TEXT, close, connect, dumps, read_answer, request_bytes
 
 USER = [{"role": "user", "content": "hi"}]
 CONTEXT = 32768
@@ -283,6 +283,31 @@ class ManyMessages(Bodies):
         tool = {"type": "function", "function": {"name": "f", "parameters": {
             "type": "object", "properties": dict.fromkeys(names(rng, 100_000), {"type": "string"})}}}
         bodies.append((CHAT, chat(tools=[tool], tool_choice="none")))
+        return bodies
+
+
+@attack
+class ManyItems(Bodies):
+    """As many items, turns, tools and thoughts as a response's body holds."""
+    reads_text = True
+
+    def bodies(self, rng, program):
+        bodies = []
+        call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+        for n in (1000, 16384, 16385, 50_000):
+            kinds = [{"role": "developer", "content": "a"}, {"role": "assistant", "content": "b"}, call,
+                     {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "a"}]}]
+            bodies += [
+                (RESPONSES, {"input": [kinds[i % 4] for i in range(n)], "max_output_tokens": 1}),
+                (RESPONSES, {"input": [{"role": "system", "content": "s"}] * n, "max_output_tokens": 1}),
+                (RESPONSES, {"input": [{**call, "call_id": name} for name in names(rng, n)], "max_output_tokens": 1}),
+                (RESPONSES, {"input": [{"type": "reasoning", "encrypted_content": "A" * 100}] * n, "max_output_tokens": 1}),
+                (RESPONSES, {"input": "a", "max_output_tokens": 1, "tool_choice": "none", "tools": [
+                    {"type": "namespace", "name": name, "tools": [{"type": "custom", "name": "f"}] * 20}
+                    for name in names(rng, n // 20)]}),
+                (RESPONSES, {"input": "a", "max_output_tokens": 1, "tools": [{"type": "web_search"}] * n,
+                             "metadata": dict.fromkeys(names(rng, min(n, 16000)), 1)}),
+            ]
         return bodies
 
 

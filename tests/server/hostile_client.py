@@ -228,7 +228,7 @@ class Server:
 
 # ---- the polite client ----------------------------------------------------------------------------------------------
 
-CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+CHAT, TEXT, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 
 
 def polite_requests():
