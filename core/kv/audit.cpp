@@ -101,6 +101,8 @@ Status check_cache(const CacheGroups& groups, const PrefixSharing& sharing, std:
 Status check_contents(const CacheGroups& groups, const PrefixSharing& sharing, uint32_t group) {
   const GroupContents& contents = sharing.contents(group);
   if (Status status = contents.check(groups.pool(group)); !status) return status;
+  if (groups.is_state(group))
+    if (Status status = sharing.checkpoints(group).check(contents); !status) return status;
   for (BlockId node = 0; node < groups.pool(0).num_blocks(); ++node)
     for (uint32_t part = 0; part < contents.parts_node(); ++part)
       if (contents.at(node, part) != kNoBlock && !sharing.cache()->contains(node))

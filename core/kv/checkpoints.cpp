@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kUsesMax = 16;  // that count: else one that was used very often would hardly age
 constexpr uint32_t kLearnSteps = 16;
-constexpr uint32_t kNotLast = 16;   // one place in so many is the last of its answer
+constexpr uint32_t kNotLast = 16;  // one place in so many is the last of its answer
 
 }  // namespace
 
@@ -25,7 +25,8 @@ uint64_t Checkpoints::value(const Place& place, uint32_t spared_tokens, uint32_t
 }
 
 void Checkpoints::rate(Worth& worth) const {
-  worth.goes_at = worth.age + (worth.is_passed ? 0 : value(worth.place, worth.spared_tokens, worth.num_hits, worth.is_last));
+  const auto own = [&] { return value(worth.place, worth.spared_tokens, worth.num_hits, worth.is_last); };
+  worth.goes_at = worth.age + (worth.is_passed ? 0 : own());
 }
 
 bool Checkpoints::stays(const Place& place, BlockId least) {
@@ -95,6 +96,20 @@ void Checkpoints::learn(BlockId source, bool is_short, PathEnd end) {
     answer_weight_ += (kWeightOne - answer_weight_ + kLearnSteps - 1) / kLearnSteps;
   else if ((is_short || is_prompt) && end == PathEnd::kTurn)
     answer_weight_ -= (answer_weight_ + kLearnSteps - 1) / kLearnSteps;
+}
+
+Status Checkpoints::check(const GroupContents& contents) const {
+  for (BlockId record = 0; record < worths_.size(); ++record) {
+    const Worth& worth = worths_[record];
+    if (worth.is_there != contents.contains(record))
+      return broken_books("record {}: a checkpoint {} its worth", record, worth.is_there ? "is gone, not" : "without");
+    const BlockId parent = worth.place.parent;
+    if (!worth.is_there || parent == kNoBlock) continue;
+    if (!worths_[parent].is_there || worths_[parent].place.position >= worth.place.position)
+      return broken_books("record {}: a checkpoint behind {} tokens, expected record {} before it", record,
+                          worth.place.position, parent);
+  }
+  return {};
 }
 
 BlockId Checkpoints::least(const BlockPool& pool) const {

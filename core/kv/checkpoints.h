@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "core/kv/block_pool.h"
+#include "core/kv/group_contents.h"
 #include "core/kv/prefix_cache.h"
 
 namespace llmrt {
@@ -82,6 +83,8 @@ class Checkpoints {
   BlockId least(const BlockPool& pool) const;
 
   const CheckpointCounts& counts() const { return counts_; }
+  // It knows of those records alone that stand somewhere, and parents stand before them.
+  Status check(const GroupContents& contents) const;
 
  private:
   static constexpr uint32_t kWeightOne = 256, kAnswerGoesOn = 192, kWeightFirst = 184;
@@ -99,8 +102,8 @@ class Checkpoints {
   void rate(Worth& worth) const;
   void bypass(BlockId record);
 
-  std::vector<Worth> worths_;           // by record
-  uint64_t age_ = 0;                    // of the last one that went
+  std::vector<Worth> worths_;              // by record
+  uint64_t age_ = 0;                       // of the last one that went
   uint32_t answer_weight_ = kWeightFirst;  // how likely one behind an answer is used, of kWeightOne
   CheckpointCounts counts_;
 };

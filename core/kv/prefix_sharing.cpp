@@ -200,7 +200,8 @@ void PrefixSharing::drop(BlockId node) {
     if (pending.node == node) pending.is_gone = true;
   cache_->erase(node);
   groups_.pool(0).set_keeps_content(node, false);
-  is_forgotten_[node] = ends_prompt_[node] = false;
+  is_forgotten_[node] = false;
+  ends_prompt_[node] = false;
 }
 
 void PrefixSharing::lose(uint32_t group, BlockId block) {

@@ -81,6 +81,7 @@ class PrefixSharing final : private CacheGroups::Keeper {
   bool is_forgotten(BlockId block) const { return is_forgotten_[block]; }
   // What a group beside group 0 keeps, where there is a cache.
   const GroupContents& contents(uint32_t group) const { return contents_[group - 1]; }
+  const Checkpoints& checkpoints(uint32_t group) const { return checkpoints_[group - 1]; }
 
  private:
   struct Pending {  // a checkpoint that this step makes

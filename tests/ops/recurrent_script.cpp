@@ -169,6 +169,7 @@ Outcome RecurrentScript::expected(RowFault row_fault, RuleFault rule_fault) cons
         tokens.erase(tokens.begin(), tokens.begin() + start);
         start = 0;
       }
+      if (row_fault == RowFault::kTailLost && start > 0) tokens.erase(tokens.begin() + --start);
       if (row_fault == RowFault::kRingLost) {
         const uint32_t base = start / kRingTokens * kRingTokens;
         tokens.erase(tokens.begin() + base, tokens.begin() + start);

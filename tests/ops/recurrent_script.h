@@ -11,7 +11,8 @@
 namespace llmrt::optest {
 
 // What a kernel might do wrong. The outcome that a script expects under it must be refused by compare().
-enum class RowFault { kNone, kOtherRowsState, kStateLost, kRingLost, kPlaceOneTokenLate };
+// kTailLost: the token before the row's first.
+enum class RowFault { kNone, kOtherRowsState, kStateLost, kTailLost, kRingLost, kPlaceOneTokenLate };
 // What a rule might do wrong.
 enum class RuleFault { kNone, kNoDecay, kDecayBehind, kNoGate, kNoNorm, kOtherHead };
 

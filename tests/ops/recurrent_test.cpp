@@ -114,7 +114,8 @@ TEST_CASE("faults of states and rules are told", "[recurrent]") {
   for (const RecurrentScript* script : {&conv, &gated, &delta, &scan}) {
     INFO(script->test_case().name);
     CHECK_FALSE(tells(*script, RowFault::kNone, RuleFault::kNone));
-    for (const RowFault fault : {RowFault::kOtherRowsState, RowFault::kStateLost, RowFault::kPlaceOneTokenLate})
+    for (const RowFault fault :
+         {RowFault::kOtherRowsState, RowFault::kStateLost, RowFault::kTailLost, RowFault::kPlaceOneTokenLate})
       CHECK(tells(*script, fault, RuleFault::kNone));
     CHECK(tells(*script, RowFault::kNone, RuleFault::kNoGate));
   }
