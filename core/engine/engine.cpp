@@ -98,7 +98,7 @@ struct Engine::Impl {
 
   Inbox inbox;
   std::vector<InboxMessage> messages;
-  std::atomic<RequestId> last_id{0};
+  std::shared_ptr<std::atomic<RequestId>> last_id = std::make_shared<std::atomic<RequestId>>(0);
   // Sums over requests that the scheduler has not seen yet.
   std::atomic<uint64_t> inbox_tokens{0}, inbox_branches{0}, inbox_bytes{0};
   std::atomic<uint64_t> num_refused{0};  // at the door, for a full queue
@@ -546,7 +546,7 @@ Result<RequestId> Engine::submit(Request request) {
     return *full;
   }
   self.count_inbox(load, 1);
-  request.id = self.last_id.fetch_add(request.n) + 1;
+  request.id = self.last_id->fetch_add(request.n) + 1;
   if (request.arrival_ns == 0) request.arrival_ns = self.clock->now_ns();
   if (request.deadline_ms > 0) request.deadline_ns = request.arrival_ns + TimeNs{request.deadline_ms} * 1'000'000;
   const EngineConfig& config = self.config;
@@ -605,6 +605,10 @@ std::optional<StalledStep> Engine::stalled() const {
   const TimeNs since_ns = impl_->clock->now_ns() - begin_ns;
   if (since_ns <= limit_ns) return std::nullopt;
   return StalledStep{impl_->step_number, static_cast<double>(since_ns) * 1e-9};
+}
+
+void Engine::set_ids(std::shared_ptr<std::atomic<RequestId>> last_id) {
+  impl_->last_id = std::move(last_id);
 }
 
 void Engine::set_log(std::shared_ptr<Log> log) {

@@ -55,6 +55,8 @@ class Engine {
   // The receiver has passed on everything of a finished branch: STREAMING becomes FINISHED.
   void drained(RequestId id, const SentTimes& sent = {});
 
+  // Ids are counted up here instead: unique over all engines that share it. Before the first submit.
+  void set_ids(std::shared_ptr<std::atomic<RequestId>> last_id);
   // Where preemptions and the engine's own end are written; nowhere unless called. Before the first tick.
   void set_log(std::shared_ptr<Log> log);
   // Where the record of each branch goes once it is over (drained, cancelled, refused by the scheduler); nowhere unless

@@ -50,6 +50,8 @@ struct EngineConfig {
   uint64_t kv_tokens = 0;  // pool size; 0 = what memory allows
   // Share of the device's memory. Default on a processor, or where memory is the host's: a quarter of what is free.
   double memory_utilization = 0.9;
+  // The most that this engine may take of that, beside what others have on the device; 0 = all.
+  uint64_t memory_bytes_max = 0;
   double f16_copies_share = 0.15;  // of the pool's memory, for copies of quantised weights in f16, beside what the pool
                                    // has no use for; 0 = no copies
   KvDType kv_dtype = KvDType::kF16;

@@ -26,11 +26,13 @@ Status EngineThread::join() {
   return ran_;
 }
 
+std::optional<Error> EngineThread::failure() const {
+  std::lock_guard lock(mutex_);
+  return ran_ ? std::nullopt : std::optional(ran_.error());
+}
+
 std::optional<std::string> EngineThread::trouble() const {
-  {
-    std::lock_guard lock(mutex_);
-    if (!ran_) return ran_.error().message;
-  }
+  if (const std::optional<Error> failed = failure()) return failed->message;
   const std::optional<StalledStep> stalled = engine_->stalled();
   if (!stalled) return std::nullopt;
   return fmt::format("the device has been at step {} for {:.0f} s", stalled->step, stalled->seconds);

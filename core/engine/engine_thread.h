@@ -28,6 +28,8 @@ class EngineThread {
 
   // Why no step can run: the engine has failed, or a step does not end. Nothing when all is well.
   std::optional<std::string> trouble() const;
+  // What Engine::run() has failed with, if it has.
+  std::optional<Error> failure() const;
   Engine& engine() const { return *engine_; }
 
  private:

@@ -28,11 +28,21 @@ uint64_t reserve_of(uint64_t budget_bytes) {
   return std::min<uint64_t>(kReserveBytesMax, static_cast<uint64_t>(kReserveShare * static_cast<double>(budget_bytes)));
 }
 
-uint64_t budget_of(const EngineConfig& config, const Caps& caps, const MemoryReport& before) {
+// Memory that others use. On shared memory the budget is already a share of what is free.
+uint64_t used_before(const Caps& caps, const MemoryReport& before) {
+  return caps.is_cpu || caps.unified_memory ? 0 : before.total_bytes - before.free_bytes;
+}
+
+uint64_t whole_budget(const EngineConfig& config, const Caps& caps, const MemoryReport& before) {
   if (caps.is_cpu || caps.unified_memory)
     return static_cast<uint64_t>((config.asked.memory_utilization ? config.memory_utilization : kCpuShare) *
                                  static_cast<double>(before.free_bytes));
   return static_cast<uint64_t>(config.memory_utilization * static_cast<double>(before.total_bytes));
+}
+
+uint64_t budget_of(const EngineConfig& config, const Caps& caps, const MemoryReport& before) {
+  const uint64_t budget = whole_budget(config, caps, before);
+  return config.memory_bytes_max == 0 ? budget : std::min(budget, used_before(caps, before) + config.memory_bytes_max);
 }
 
 uint64_t blocks_limit(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes) {
@@ -42,11 +52,6 @@ uint64_t blocks_limit(const EngineConfig& config, const Caps& caps, const PoolSh
   const uint64_t blocks = config.sequences_max * blocks_each;
   // At least one sequence of full length.
   return caps.is_cpu ? std::min(blocks, std::max(blocks_each, shapes.blocks_in(kCpuPoolBytes))) : blocks;
-}
-
-// Memory that others use. On shared memory the budget is already a share of what is free.
-uint64_t used_before(const Caps& caps, const MemoryReport& before) {
-  return caps.is_cpu || caps.unified_memory ? 0 : before.total_bytes - before.free_bytes;
 }
 
 // What was asked for and is not had.
@@ -73,6 +78,11 @@ Status check_asked(const EngineConfig& config, const PoolShapes& shapes, const M
 }
 
 }  // namespace
+
+uint64_t memory_for_engines(const EngineConfig& config, const Caps& caps, const MemoryReport& before) {
+  const uint64_t budget = whole_budget(config, caps, before), used = used_before(caps, before);
+  return budget - std::min(budget, used);
+}
 
 Status check_kv_dtype(KvDType dtype, const Model& model, const Caps& caps) {
   if (std::find(caps.kv_dtypes.begin(), caps.kv_dtypes.end(), dtype) == caps.kv_dtypes.end())

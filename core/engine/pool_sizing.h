@@ -12,6 +12,8 @@
 
 namespace llmrt {
 
+// What all engines on the device may take together; `before` was read before the first was there.
+uint64_t memory_for_engines(const EngineConfig& config, const Caps& caps, const MemoryReport& before);
 // That the device has the dtype, and the model what it asks for.
 Status check_kv_dtype(KvDType dtype, const Model& model, const Caps& caps);
 // Rows with token counts: as many as sequences where their counts take no more than an eighth of what the weights

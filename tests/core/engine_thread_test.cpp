@@ -60,6 +60,23 @@ TEST_CASE("answers come from the engine's thread, and it ends without trouble") 
   CHECK(num_failures == 0);
 }
 
+TEST_CASE("engines that share a counter give no id twice") {
+  Running one, other;
+  const auto last_id = std::make_shared<std::atomic<RequestId>>(10);
+  one.engine->set_ids(last_id);
+  other.engine->set_ids(last_id);
+  Request request;
+  request.prompt = {5};
+  request.max_tokens = 1;
+  request.sink = std::make_shared<Sink>();
+  request.n = 3;
+  CHECK(*one.engine->submit(request) == 11);
+  request.sink = std::make_shared<Sink>();
+  CHECK(*other.engine->submit(request) == 14);
+  request.sink = std::make_shared<Sink>();
+  CHECK(*one.engine->submit(request) == 17);
+}
+
 TEST_CASE("a request that is there when the thread ends is cancelled") {
   Running run;
   std::future<TokenOutcome> end = run.submit(40);

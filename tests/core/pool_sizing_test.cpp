@@ -199,6 +199,24 @@ TEST_CASE("memory that is the host's is taken by the share that was asked for", 
   CHECK(budget() == 48 * kGiB);
 }
 
+TEST_CASE("an engine takes no more than its bound, beside what others have", "[pool]") {
+  World world;
+  const auto budget = [&] {
+    return size_pools(world.config, world.caps, world.shapes(), world.before, world.loaded)->budget_bytes;
+  };
+  CHECK(budget() == 90 * kGiB);
+  CHECK(memory_for_engines(world.config, world.caps, world.before) == 86 * kGiB);
+  world.config.memory_bytes_max = 20 * kGiB;
+  CHECK(budget() == 24 * kGiB);  // others have 4
+  CHECK(memory_for_engines(world.config, world.caps, world.before) == 86 * kGiB);
+  world.before.free_bytes = 20 * kGiB;
+  CHECK(budget() == 90 * kGiB);  // 100 would be too much
+  world.before.free_bytes = 96 * kGiB;
+  world.caps.unified_memory = true;
+  CHECK(budget() == 20 * kGiB);
+  CHECK(memory_for_engines(world.config, world.caps, world.before) == 24 * kGiB);
+}
+
 // Eight layers: `num_recurrent` of each four have a state of 1 MiB, the others attention.
 ModelConfig hybrid_model(uint32_t num_recurrent) {
   ModelConfig model;
