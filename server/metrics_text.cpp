@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <deque>
 #include <initializer_list>
 #include <iterator>
+#include <map>
 #include <type_traits>
 #include <utility>
 
@@ -56,17 +59,25 @@ std::string label_value(std::string_view text) {
 
 using Labels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
 
-// Families one after the other, each with its head before its samples. Names are written without the prefix, and
-// counters with the _total that OpenMetrics leaves out of heads.
+// Families one after the other, each with its head before its samples; a head that comes again adds to its family.
+// Names are written without the prefix, and counters with the _total that OpenMetrics leaves out of heads.
 class Writer {
  public:
   explicit Writer(MetricsFormat format) : format_(format) {}
 
   void set_prefix(std::string_view prefix) { prefix_ = prefix; }
+  // A label of all samples from now on, but for those that have one of that name; empty: none.
+  void set_model(std::string_view model) { model_ = model; }
   void head(Kind kind, std::string_view name, std::string_view help) {
     LLMRT_CHECK(name.ends_with("_total") == (kind == Kind::kCounter), "counters end in _total, and nothing else");
     const bool is_open = format_ == MetricsFormat::kOpenMetrics;
     std::string family = fmt::format("{}{}", prefix_, name);
+    if (const auto known = by_name_.find(family); known != by_name_.end()) {
+      text_ = &families_[known->second];
+      return;
+    }
+    by_name_.emplace(family, families_.size());
+    text_ = &families_.emplace_back();
     if (is_open && kind == Kind::kCounter) family.resize(family.size() - std::string_view("_total").size());
     if (is_open && kind == Kind::kInfo) family.resize(family.size() - std::string_view("_info").size());
     append("# HELP {} {}\n# TYPE {} {}\n", family, help, family, kind_text(kind));
@@ -77,13 +88,18 @@ class Writer {
   template <typename T>
   void value(std::string_view name, T number, const Labels& labels = {}) {
     append("{}{}", prefix_, name);
-    const char* before = "{";
-    for (const auto& [label, text] : labels)
+    std::string_view before = "{";
+    const auto add = [&](std::string_view label, std::string_view text) {
       append("{}{}=\"{}\"", std::exchange(before, ","), label, label_value(text));
+    };
+    const auto is_model = [](const auto& label) { return label.first == "model"; };
+    if (!model_.empty() && std::none_of(labels.begin(), labels.end(), is_model)) add("model", model_);
+    for (const auto& [label, text] : labels) add(label, text);
+    const char* end = before == "{" ? "" : "}";
     if constexpr (std::is_floating_point_v<T>)
-      append("{} {}\n", labels.size() > 0 ? "}" : "", number_text(static_cast<double>(number)));
+      append("{} {}\n", end, number_text(static_cast<double>(number)));
     else
-      append("{} {}\n", labels.size() > 0 ? "}" : "", number_text(static_cast<uint64_t>(number)));
+      append("{} {}\n", end, number_text(static_cast<uint64_t>(number)));
   }
   template <typename T>
   void gauge(std::string_view name, T number, std::string_view help) {
@@ -107,8 +123,10 @@ class Writer {
     value(name + "_count", histogram.count());
   }
   std::string take() {
-    if (format_ == MetricsFormat::kOpenMetrics) text_ += "# EOF\n";
-    return std::move(text_);
+    std::string text;
+    for (const std::string& family : families_) text += family;
+    if (format_ == MetricsFormat::kOpenMetrics) text += "# EOF\n";
+    return text;
   }
 
  private:
@@ -127,12 +145,14 @@ class Writer {
   }
   template <typename... Args>
   void append(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+    fmt::format_to(std::back_inserter(*text_), format, std::forward<Args>(args)...);
   }
 
   const MetricsFormat format_;
-  std::string_view prefix_ = "llmrt_";
-  std::string text_;
+  std::string_view prefix_ = "llmrt_", model_;
+  std::deque<std::string> families_;
+  std::map<std::string, size_t> by_name_;
+  std::string* text_ = nullptr;  // the family that is written
 };
 
 double ratio(uint64_t part, uint64_t whole) {
@@ -303,12 +323,9 @@ void write_server(Writer& out, const ServerFigures& server) {
             "Its bound, beyond which requests are refused: --client-memory-mib.");
 }
 
-}  // namespace
-
-std::string metrics_text(const MetricsSource& source, MetricsFormat format) {
-  const EngineStats& stats = source.stats;
-  Writer out(format);
-  write_info(out, source.model);
+void write_engine(Writer& out, const EngineStats& stats, const ServedModel& model,
+                  const std::optional<GrammarFigures>& grammars) {
+  write_info(out, model);
   out.gauge("requests_running", stats.num_running, "Requests that hold KV blocks.");
   out.gauge("requests_waiting", stats.num_waiting, "Requests that wait for admission, preempted ones among them.");
   out.gauge("requests_streaming", stats.num_streaming, "Finished requests whose answer is still being sent.");
@@ -316,14 +333,13 @@ std::string metrics_text(const MetricsSource& source, MetricsFormat format) {
   out.gauge("kv_blocks", stats.blocks_total, "Blocks of the KV pool.");
   out.gauge("kv_blocks_free", stats.blocks_free, "Free blocks of the KV pool, cached ones among them.");
   out.gauge("kv_blocks_cached", stats.blocks_cached, "Free blocks that a later prompt may still find.");
-  out.gauge("kv_block_tokens", source.model.block_tokens, "Tokens in a KV block.");
+  out.gauge("kv_block_tokens", model.block_tokens, "Tokens in a KV block.");
   const double used = stats.blocks_total == 0
                           ? 0
                           : 1.0 - static_cast<double>(stats.blocks_free) / static_cast<double>(stats.blocks_total);
   out.gauge("kv_usage_ratio", used, "Share of the KV pool in use, 0 to 1.");
   write_kv_groups(out, stats);
   write_states(out, stats.states);
-  write_device(out, source.model);
   out.counter("prompt_tokens_total", stats.prompt_tokens, "Prompt tokens of admitted requests.");
   out.counter("prefix_cache_queries_total", stats.prefix_queries, "Prompt tokens looked up in the prefix cache.");
   out.counter("prefix_cache_hits_total", stats.prefix_hits, "Prompt tokens found there.");
@@ -381,10 +397,70 @@ std::string metrics_text(const MetricsSource& source, MetricsFormat format) {
   out.counter("mask_wait_seconds_total", stats.mask_wait_ms * 1e-3, "Time that steps waited for masks of grammars.");
   out.counter("device_seconds_total", stats.device_ms * 1e-3, "Time of the device's lists.");
   out.counter("busy_seconds_total", stats.wall_ms * 1e-3, "Wall time of steps; device idle = 1 - device / busy.");
-  if (source.grammars) write_grammars(out, *source.grammars);
+  if (grammars) write_grammars(out, *grammars);
+}
+
+// What the host counts of each model.
+void write_models(Writer& out, const std::vector<SeenModel>& models) {
+  const auto each = [&](Kind kind, std::string_view name, std::string_view help, auto figure) {
+    out.head(kind, name, help);
+    for (const SeenModel& model : models) out.value(name, figure(model.figures), {{"model", model.figures.name}});
+  };
+  out.head(Kind::kGauge, "model_state", "1 for the state that a model is in, 0 for the others.");
+  for (const SeenModel& model : models)
+    for (size_t i = 0; i < kNumModelStates; ++i) {
+      const auto state = static_cast<ModelState>(i);
+      out.value("model_state", model.figures.state == state ? 1 : 0,
+                {{"model", model.figures.name}, {"state", model_state_name(state)}});
+    }
+  each(Kind::kGauge, "model_memory_bytes", "Memory that a loaded model's engine holds.",
+       [](const ModelFigures& figures) { return figures.bytes; });
+  each(Kind::kGauge, "model_requests_waiting", "Requests that wait until their model is loaded.",
+       [](const ModelFigures& figures) { return figures.num_waiting; });
+  each(Kind::kGauge, "model_requests_holding", "Requests that hold their model.",
+       [](const ModelFigures& figures) { return figures.num_leases; });
+  each(Kind::kCounter, "model_loads_total", "Times that a model was loaded.",
+       [](const ModelFigures& figures) { return figures.num_loads; });
+  each(Kind::kCounter, "model_load_failures_total", "Loads that failed, and engines that were lost.",
+       [](const ModelFigures& figures) { return figures.num_failures; });
+  each(Kind::kCounter, "model_unloads_total", "Times that a model was unloaded.",
+       [](const ModelFigures& figures) { return figures.num_unloads; });
+  each(Kind::kGauge, "model_load_seconds", "What the last load took; 0: none was.",
+       [](const ModelFigures& figures) { return static_cast<double>(figures.load_ns) * 1e-9; });
+}
+
+std::optional<GrammarFigures> grammar_figures(const ServedModel& model) {
+  return model.grammars ? std::optional(model.grammars->figures()) : std::nullopt;
+}
+
+}  // namespace
+
+std::string metrics_text(const MetricsSource& source, MetricsFormat format) {
+  Writer out(format);
+  write_engine(out, source.stats, source.model, source.grammars);
+  write_device(out, source.model);
   write_server(out, source.server);
   write_access(out, source.server.access);
   write_process(out, source.process);
+  return out.take();
+}
+
+std::string metrics_text(const std::vector<SeenModel>& models, const ServerFigures& server,
+                         const ProcessFigures& process, MetricsFormat format) {
+  Writer out(format);
+  for (const SeenModel& seen : models) {
+    if (!seen.loaded) continue;
+    if (models.size() > 1) out.set_model(seen.figures.name);
+    const ServedModel& model = seen.loaded->model;
+    write_engine(out, seen.stats(), model, grammar_figures(model));
+  }
+  out.set_model("");
+  const auto is_loaded = [](const SeenModel& seen) { return seen.loaded != nullptr; };
+  if (const auto first = std::ranges::find_if(models, is_loaded); first != models.end())
+    write_device(out, first->loaded->model);  // all are on one device
+  write_models(out, models);
+  write_server(out, server);
+  write_process(out, process);
   return out.take();
 }
 

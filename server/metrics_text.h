@@ -3,11 +3,13 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/grammar/grammar_compiler.h"
 #include "core/metrics/engine_stats.h"
 #include "core/platform/process_figures.h"
 #include "server/metrics_format.h"
+#include "server/model_choice.h"
 #include "server/served_model.h"
 #include "server/server_figures.h"
 
@@ -21,6 +23,11 @@ struct MetricsSource {
   std::optional<GrammarFigures> grammars = {};  // absent: the model has no vocabulary for them
 };
 
+// Of one model that is loaded, without what its host counts.
 std::string metrics_text(const MetricsSource& source, MetricsFormat format);
+// Of all models, loaded or not. Where there are several, what is an engine's has the label `model`; what the host
+// counts of a model always has.
+std::string metrics_text(const std::vector<SeenModel>& models, const ServerFigures& server,
+                         const ProcessFigures& process, MetricsFormat format);
 
 }  // namespace llmrt::server

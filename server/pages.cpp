@@ -1,6 +1,7 @@
 #include "server/pages.h"
 
 #include "server/metrics_text.h"
+#include "server/model_choice.h"
 #include "server/openapi.h"
 #include "server/routes.h"
 #include "server/server_info.h"
@@ -14,8 +15,12 @@ PageText page_of(const json::value& value) {
   return {json::serialize(value)};
 }
 
-std::optional<GrammarFigures> grammar_figures(const ServedModel& model) {
-  return model.grammars ? std::optional(model.grammars->figures()) : std::nullopt;
+// What pages about one model say of one that is not loaded: its name.
+ServedModel model_of(const SeenModel& seen) {
+  if (seen.loaded) return seen.loaded->model;
+  ServedModel model;
+  model.id = seen.figures.name;
+  return model;
 }
 
 }  // namespace
@@ -31,29 +36,26 @@ ApiResult<PageText> openapi_page(const PageQuery& query) {
 }
 ApiResult<PageText> health_page(const PageQuery& query) {
   if (auto error = query.state.not_ready()) return std::move(*error);
-  return page_of(health(query.state.door->stats()));
+  return page_of(health(see_models(*query.state.models)));
 }
 ApiResult<PageText> ready_page(const PageQuery& query) {
   if (auto error = query.state.not_ready()) return std::move(*error);
   return page_of(json::object{{"status", "ready"}});
 }
 ApiResult<PageText> metrics_page(const PageQuery& query) {
-  const SharedState& state = query.state;
   const auto wanted = negotiate_metrics(query.head.accept);
-  return PageText{
-      metrics_text({state.door->stats(), state.figures(), state.model, process_figures(), grammar_figures(state.model)},
-                   wanted),
-      metrics_content_type(wanted)};
+  const std::vector<SeenModel> models = see_models(*query.state.models);
+  return PageText{metrics_text(models, query.state.figures(), process_figures(), wanted), metrics_content_type(wanted)};
 }
 ApiResult<PageText> models_page(const PageQuery& query) {
-  return page_of(model_list(query.state.model));
+  return page_of(model_list(see_models(*query.state.models)));
 }
 ApiResult<PageText> model_page(const PageQuery& query) {
-  const ServedModel& model = query.state.model;
-  if (query.rest != model.id && query.rest != model.id + "/")
-    return http_error(404, "model_not_found",
-                      fmt::format("model: there is none of the name '{}'; /v1/models lists them", shown(query.rest)));
-  return page_of(model_card(model));
+  std::string_view name = query.rest;
+  if (name.ends_with('/') && !query.state.models->find(name)) name.remove_suffix(1);
+  const ApiResult<ModelIdx> found = find_model(*query.state.models, name);
+  if (const auto* error = std::get_if<ApiError>(&found)) return *error;
+  return page_of(model_card(see_models(*query.state.models)[std::get<ModelIdx>(found)]));
 }
 ApiResult<PageText> no_response_page(const PageQuery& query) {
   ApiError error = http_error(404, "not_found",
@@ -64,16 +66,22 @@ ApiResult<PageText> no_response_page(const PageQuery& query) {
   return error;
 }
 ApiResult<PageText> server_info_page(const PageQuery& query) {
-  return page_of(server_info(query.state.model, query.state.door->stats(), query.state.config.version));
+  const SeenModel seen = see_main_model(*query.state.models);
+  return page_of(server_info(model_of(seen), seen.stats(), query.state.config.version));
 }
 ApiResult<PageText> model_info_page(const PageQuery& query) {
-  return page_of(model_info(query.state.model));
+  return page_of(model_info(model_of(see_main_model(*query.state.models))));
 }
 ApiResult<PageText> load_page(const PageQuery& query) {
-  return page_of(load(query.state.door->stats()));
+  return page_of(load(see_models(*query.state.models)));
 }
 ApiResult<PageText> loads_page(const PageQuery& query) {
-  return page_of(loads(query.state.model, query.state.door->stats(), query.state.config.version));
+  return page_of(loads(see_models(*query.state.models), query.state.config.version));
+}
+ApiResult<PageText> config_page(const PageQuery& query) {
+  if (query.state.settings_text.empty())
+    return http_error(404, "not_found", "config: this server was not told its settings");
+  return PageText{query.state.settings_text};
 }
 
 }  // namespace llmrt::server

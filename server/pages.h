@@ -35,5 +35,6 @@ ApiResult<PageText> server_info_page(const PageQuery& query);
 ApiResult<PageText> model_info_page(const PageQuery& query);
 ApiResult<PageText> load_page(const PageQuery& query);
 ApiResult<PageText> loads_page(const PageQuery& query);
+ApiResult<PageText> config_page(const PageQuery& query);
 
 }  // namespace llmrt::server

@@ -33,6 +33,7 @@ constexpr RouteRow kRoutes[] = {
     {Method::kGet, "/version", false, version_page, kNoModel, Access::kOpen},
     {Method::kGet, "/openapi.json", false, openapi_page, kNoModel},
     {Method::kGet, "/metrics", false, metrics_page, true, Access::kMetrics},
+    {Method::kGet, "/config", false, config_page, kNoModel},
     {Method::kGet, "/server_info", false, server_info_page},
     {Method::kGet, "/get_server_info", false, server_info_page},
     {Method::kGet, "/model_info", false, model_info_page},

@@ -9,8 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/utf8.h"
-#include "server/api_request.h"
 #include "server/listeners.h"
 #include "server/session.h"
 #include "server/signal_watch.h"
@@ -20,6 +18,16 @@ namespace {
 
 namespace asio = boost::asio;
 using tcp = asio::ip::tcp;
+
+// Of a model that is there from the beginning.
+class NoLoader final : public ModelLoader {
+ public:
+  Result<std::shared_ptr<LoadedModel>> load(ModelIdx, std::function<void(Error)>) override {
+    return make_error(ErrorCode::kUnsupported, "this model is not loaded again");
+  }
+  uint64_t need_bytes(ModelIdx) const override { return 0; }
+  uint64_t free_bytes(uint64_t) const override { return ~uint64_t{0}; }
+};
 
 // Behind the grace time: two seconds to close what is left, and then some for the engine.
 constexpr int kAfterGraceS = 10;
@@ -130,7 +138,7 @@ asio::awaitable<void> Server::Impl::drain(int notice_s) {
     }
     if (waited > grace && !stopped) {
       stopped = true;
-      if (state->loaded) state->door->stop();
+      if (state->loaded) state->stop_models();
     }
     co_await pause();
   }
@@ -168,14 +176,19 @@ Result<std::unique_ptr<Server>> Server::bind(const ServerConfig& config, std::sh
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
-Status Server::open(ServedModel model, std::shared_ptr<EngineDoor> door) {
-  if (!is_valid_utf8(model.id))  // every answer is JSON, and says it
-    return make_error(ErrorCode::kInvalidArgument, "model: expected a name in UTF-8, found {}",
-                      replace_invalid_utf8(model.id));
-  model.text_bytes_max = text_bytes_max(model);
-  impl_->state->model = std::move(model);
-  impl_->state->door = std::move(door);
+void Server::open(std::shared_ptr<ModelHost> models, std::string settings) {
+  impl_->state->models = std::move(models);
+  impl_->state->settings_text = std::move(settings);
   impl_->state->loaded = true;
+}
+
+Status Server::open(ServedModel model, std::shared_ptr<EngineDoor> door) {
+  if (Status status = finish_model(&model); !status) return status;
+  static const SteadyClock clock;
+  std::vector<ModelSpec> specs = {{.name = model.id, .is_pinned = true, .is_adopted = true}};
+  auto host = std::make_shared<ModelHost>(std::move(specs), RegistryLimits(), std::make_shared<NoLoader>(), &clock);
+  host->adopt(0, std::make_shared<ServedEngine>(std::move(model), std::move(door), /*bytes=*/0));
+  open(std::move(host));
   return {};
 }
 

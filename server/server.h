@@ -10,6 +10,7 @@
 #include "core/log/log.h"
 #include "server/config.h"
 #include "server/engine_door.h"
+#include "server/served_engine.h"
 #include "server/served_model.h"
 
 namespace llmrt::server {
@@ -19,7 +20,10 @@ class Server {
   // Binds, listens and answers: /live with 200, everything else with 503 until open(). io_error when an address cannot
   // be had (a port in use), with the reason.
   static Result<std::unique_ptr<Server>> bind(const ServerConfig& config, std::shared_ptr<Log> log = silent_log());
-  // From now on the model is served. Called once.
+  // From now on these models are served, each a ServedEngine where it is loaded. Called once. `settings`: the text of
+  // /config. The host is stopped by whoever made it, between run() and the end of the server.
+  void open(std::shared_ptr<ModelHost> models, std::string settings = {});
+  // The same for one model that is there and stays.
   Status open(ServedModel model, std::shared_ptr<EngineDoor> door);
   // Both of them.
   static Result<std::unique_ptr<Server>> listen(const ServerConfig& config, ServedModel model,

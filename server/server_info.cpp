@@ -15,31 +15,44 @@ uint64_t pool_tokens(const ServedModel& model, const EngineStats& stats) {
 
 }  // namespace
 
-json::object model_card(const ServedModel& model) {
-  return {{"id", model.id},
-          {"object", "model"},
-          {"created", model.created},
-          {"owned_by", "llmrt"},
-          {"max_model_len", model.context_max}};
+json::object model_card(const SeenModel& model) {
+  json::object card = {{"id", model.figures.name}, {"object", "model"}};
+  card["created"] = model.loaded ? model.loaded->model.created : 0;
+  card["owned_by"] = "llmrt";
+  if (model.loaded) card["max_model_len"] = model.loaded->model.context_max;
+  card["state"] = model_state_name(model.figures.state);
+  return card;
 }
-json::object model_list(const ServedModel& model) {
+json::object model_list(const std::vector<SeenModel>& models) {
+  json::array cards;
+  for (const SeenModel& model : models) cards.push_back(model_card(model));
   // Codex looks for `models`, with descriptions that it ships for its own models; without the name it logs an error.
-  return {{"object", "list"}, {"data", json::array{model_card(model)}}, {"models", json::array()}};
+  return {{"object", "list"}, {"data", std::move(cards)}, {"models", json::array()}};
 }
 
 // A verdict is something to know, not a reason to be taken out of service.
-json::object health(const EngineStats& stats) {
+json::object health(const std::vector<SeenModel>& models) {
   json::array saturated;
-  for (size_t i = 0; i < kNumSaturations; ++i) {
-    const SaturationVerdict& verdict = stats.saturation[i];
-    const auto which = static_cast<Saturation>(i);
-    if (verdict.is_raised)
-      saturated.push_back({{"verdict", saturation_name(which)},
+  json::object states;
+  for (const SeenModel& model : models) {
+    states[model.figures.name] = model_state_name(model.figures.state);
+    if (!model.loaded) continue;
+    const EngineStats stats = model.stats();
+    for (size_t i = 0; i < kNumSaturations; ++i) {
+      const SaturationVerdict& verdict = stats.saturation[i];
+      const auto which = static_cast<Saturation>(i);
+      if (!verdict.is_raised) continue;
+      json::object told = {{"verdict", saturation_name(which)},
                            {"value", verdict.value},
                            {"limit", verdict.limit},
-                           {"message", saturation_text(which)}});
+                           {"message", saturation_text(which)}};
+      if (models.size() > 1) told["model"] = model.figures.name;
+      saturated.push_back(std::move(told));
+    }
   }
-  return {{"status", "ok"}, {"saturated", std::move(saturated)}};
+  json::object out = {{"status", "ok"}, {"saturated", std::move(saturated)}};
+  if (models.size() > 1) out["models"] = std::move(states);
+  return out;
 }
 
 json::object server_info(const ServedModel& model, const EngineStats& stats, const std::string& version) {
@@ -64,27 +77,39 @@ json::object model_info(const ServedModel& model) {
 }
 
 // num_tokens is what a router compares: keys and values held, and prompt tokens still to come.
-json::array load(const EngineStats& stats) {
-  return {json::object{{"dp_rank", 0},
-                       {"num_reqs", uint64_t{stats.num_running} + stats.num_waiting},
-                       {"num_waiting_reqs", stats.num_waiting},
-                       {"num_tokens", stats.table_tokens + stats.queue_tokens}}};
+json::array load(const std::vector<SeenModel>& models) {
+  uint64_t num_requests = 0, num_waiting = 0, num_tokens = 0;
+  for (const SeenModel& model : models) {
+    const EngineStats stats = model.stats();
+    num_waiting += uint64_t{stats.num_waiting} + model.figures.num_waiting;
+    num_requests += uint64_t{stats.num_running} + stats.num_waiting + model.figures.num_waiting;
+    num_tokens += stats.table_tokens + stats.queue_tokens;
+  }
+  return {json::object{
+      {"dp_rank", 0}, {"num_reqs", num_requests}, {"num_waiting_reqs", num_waiting}, {"num_tokens", num_tokens}}};
 }
 
-json::object loads(const ServedModel& model, const EngineStats& stats, const std::string& version) {
-  const uint64_t used = uint64_t{stats.blocks_total - stats.blocks_free} * model.block_tokens;
-  const uint64_t total = pool_tokens(model, stats);
-  json::object rank = {{"dp_rank", 0},
-                       {"num_running_reqs", stats.num_running},
-                       {"num_waiting_reqs", stats.num_waiting},
-                       {"num_total_reqs", uint64_t{stats.num_running} + stats.num_waiting},
-                       {"num_used_tokens", used},
-                       {"num_waiting_tokens", stats.queue_tokens},
-                       {"max_total_num_tokens", total},
-                       {"token_usage", total == 0 ? 0.0 : static_cast<double>(used) / static_cast<double>(total)},
-                       {"cache_hit_rate", stats.recent_hit_rate}};
+json::object loads(const std::vector<SeenModel>& models, const std::string& version) {
+  json::array ranks;
+  for (const SeenModel& model : models) {
+    if (!model.loaded) continue;
+    const EngineStats stats = model.stats();
+    const uint64_t used = uint64_t{stats.blocks_total - stats.blocks_free} * model.loaded->model.block_tokens;
+    const uint64_t total = pool_tokens(model.loaded->model, stats);
+    json::object rank = {{"dp_rank", ranks.size()},
+                         {"num_running_reqs", stats.num_running},
+                         {"num_waiting_reqs", stats.num_waiting},
+                         {"num_total_reqs", uint64_t{stats.num_running} + stats.num_waiting},
+                         {"num_used_tokens", used},
+                         {"num_waiting_tokens", stats.queue_tokens},
+                         {"max_total_num_tokens", total},
+                         {"token_usage", total == 0 ? 0.0 : static_cast<double>(used) / static_cast<double>(total)},
+                         {"cache_hit_rate", stats.recent_hit_rate}};
+    if (models.size() > 1) rank["model"] = model.figures.name;
+    ranks.push_back(std::move(rank));
+  }
   const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  return {{"timestamp", http_date(now)}, {"version", version}, {"loads", json::array{std::move(rank)}}};
+  return {{"timestamp", http_date(now)}, {"version", version}, {"loads", std::move(ranks)}};
 }
 
 }  // namespace llmrt::server

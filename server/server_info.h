@@ -1,25 +1,27 @@
-// What the server says of itself: model, health, load. JSON of the small GET pages. Pure.
+// What the server says of itself: models, health, load. JSON of the small GET pages.
 #pragma once
 
 #include <boost/json.hpp>
 
 #include <string>
+#include <vector>
 
 #include "core/metrics/engine_stats.h"
+#include "server/model_choice.h"
 #include "server/served_model.h"
 
 namespace llmrt::server {
 
-// OpenAI's cards, and our health.
-boost::json::object model_card(const ServedModel& model);
-boost::json::object model_list(const ServedModel& model);
-boost::json::object health(const EngineStats& stats);
+// OpenAI's cards, with the state of each model, and our health.
+boost::json::object model_card(const SeenModel& model);
+boost::json::object model_list(const std::vector<SeenModel>& models);
+boost::json::object health(const std::vector<SeenModel>& models);
 
 // As SGLang has them, for its router and for load generators: /server_info, /model_info; /get_load with one entry, as
-// for one rank; /v1/loads.
+// for one rank: the sum over all models; /v1/loads with one for each model that is loaded.
 boost::json::object server_info(const ServedModel& model, const EngineStats& stats, const std::string& version);
 boost::json::object model_info(const ServedModel& model);
-boost::json::array load(const EngineStats& stats);
-boost::json::object loads(const ServedModel& model, const EngineStats& stats, const std::string& version);
+boost::json::array load(const std::vector<SeenModel>& models);
+boost::json::object loads(const std::vector<SeenModel>& models, const std::string& version);
 
 }  // namespace llmrt::server

@@ -7,7 +7,7 @@
 #include "server/cors.h"
 #include "server/hosts.h"
 #include "server/ids.h"
-#include "server/json_reader.h"
+#include "server/session_model.h"
 
 namespace llmrt::server {
 namespace {
@@ -75,15 +75,10 @@ struct Computed {
   std::string text;
   ParseNotes notes;
 };
-ApiResult<Computed> compute_on_worker(std::string body, const SharedState& state, JsonPost make,
+ApiResult<Computed> compute_on_worker(const json::object& fields, const ServedModel& model, JsonPost make,
                                       const ParseContext& context) {
-  ApiResult<json::object> object = read_body_object(std::move(body));
-  if (auto* error = std::get_if<ApiError>(&object)) return std::move(*error);
-  const json::object& fields = std::get<json::object>(object);
-  ApiResult<const ServedModel*> model = state.model_of(fields);
-  if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
   Computed answer;
-  ApiResult<json::object> made = make(fields, *std::get<const ServedModel*>(model), context, &answer.notes);
+  ApiResult<json::object> made = make(fields, model, context, &answer.notes);
   if (auto* error = std::get_if<ApiError>(&made)) return std::move(*error);
   answer.text = json::serialize(std::get<json::object>(made));
   return answer;
@@ -363,16 +358,15 @@ asio::awaitable<bool> Session::page(const Incoming& request, PageHandler handler
 }
 
 asio::awaitable<bool> Session::compute(Incoming& request, const JsonHandler& handler) {
-  const size_t num_bytes = request.body.size();
   start_watch();
-  std::function<ApiResult<Computed>()> work = [&] {
-    return compute_on_worker(std::move(request.body), *state_, handler.answer, parse_context(request.head));
+  MakeOfBody<Computed> make = [&](const json::object& fields, const ServedModel& model) {
+    return compute_on_worker(fields, model, handler.answer, parse_context(request.head));
   };
-  ApiResult<Computed> answer = co_await state_->workers->run(num_bytes, std::move(work));
+  ApiResult<Held<Computed>> answer = co_await read_body_with_model(std::move(request.body), std::move(make));
   co_await end_watch();
   if (client_gone_) co_return false;
   if (const auto* error = std::get_if<ApiError>(&answer)) co_return co_await reply_error(*error, request);
-  auto& [text, notes] = std::get<Computed>(answer);
+  auto& [text, notes] = std::get<Held<Computed>>(answer).made;
   account_->set(MemoryAccount::kBody, 0);
   if (!account_->set(MemoryAccount::kAnswer, text.size())) co_return co_await reply_error(state_->no_memory(), request);
   state_->count_ignored_fields(handler.counted, notes.ignored_fields.size());

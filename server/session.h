@@ -21,6 +21,9 @@
 
 namespace llmrt::server {
 
+template <typename Made>
+struct Held;
+
 class Session : public std::enable_shared_from_this<Session> {
  public:
   // `on_loopback`: the address that it came in on, by which Host is judged (hosts.h). `tls`: null for none.
@@ -62,6 +65,12 @@ class Session : public std::enable_shared_from_this<Session> {
   bool client_left() const { return client_gone_ && !is_closed_; }
   std::optional<ApiError> begin_use(KeyUse* use);  // 429 where the caller's key has used up what it may
   std::optional<ApiError> charge_prompts(const ApiRequest& wanted);
+
+  // server/session_model.h; start_watch() comes before.
+  template <typename Made>
+  boost::asio::awaitable<ApiResult<Held<Made>>> read_body_with_model(
+      std::string body, std::function<ApiResult<Made>(const boost::json::object&, const ServedModel&)> make);
+  boost::asio::awaitable<ApiResult<ServedLease>> wait_for_model(ModelIdx model);
 
   boost::asio::awaitable<bool> complete(Incoming& request, const Dialect& dialect);
   boost::asio::awaitable<bool> answer(Incoming& request, const Dialect& dialect);

@@ -4,8 +4,7 @@
 #include <random>
 
 #include "server/ids.h"
-#include "server/json_reader.h"
-#include "server/session.h"
+#include "server/session_model.h"
 #include "server/thinking.h"
 
 namespace llmrt::server {
@@ -15,21 +14,7 @@ namespace asio = boost::asio;
 namespace json = boost::json;
 
 // What a body asks for, and of which model.
-struct Wanted {
-  const ServedModel* model;
-  ApiRequest request;
-};
-ApiResult<Wanted> parse_on_worker(std::string body, const SharedState& state, const Dialect& dialect,
-                                  const ParseContext& context) {
-  ApiResult<json::object> object = read_body_object(std::move(body));
-  if (auto* error = std::get_if<ApiError>(&object)) return std::move(*error);
-  const json::object& fields = std::get<json::object>(object);
-  ApiResult<const ServedModel*> model = state.model_of(fields);
-  if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
-  ApiResult<ApiRequest> request = dialect.parse(fields, *std::get<const ServedModel*>(model), context);
-  if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
-  return Wanted{std::get<const ServedModel*>(model), std::get<ApiRequest>(std::move(request))};
-}
+using Wanted = Held<ApiRequest>;
 
 uint64_t random_seed() {
   thread_local std::mt19937_64 generator{(static_cast<uint64_t>(std::random_device{}()) << 32) |
@@ -70,6 +55,8 @@ bool ended_badly(FinishReason finish) {
 struct Session::Flight {
   std::shared_ptr<SharedState> state;
   std::shared_ptr<MemoryAccount> account;
+  const ServedLease lease;  // the last thing that goes
+  const std::shared_ptr<EngineDoor> door;
   const ServedModel& model;
   const Dialect& dialect;
   AnswerForm form;
@@ -87,12 +74,14 @@ struct Session::Flight {
          const Dialect& spoken, std::shared_ptr<Outbox> box, AnswerHead head)
       : state(std::move(shared)),
         account(std::move(memory)),
-        model(*wanted.model),
+        lease(wanted.lease),
+        door(lease->door),
+        model(lease->model),
         dialect(spoken),
-        form(wanted.request.form),
+        form(wanted.made.form),
         outbox(std::move(box)),
         writer(dialect.make_writer(model, form, std::move(head))) {
-    for (const PromptRequest& prompt : wanted.request.prompts) {
+    for (const PromptRequest& prompt : wanted.made.prompts) {
       const auto common = std::make_shared<ChoicePrompt>(prompt);
       for (uint32_t branch = 0; branch < form.best_of; ++branch) choices.emplace_back(&model, form, common);
     }
@@ -107,11 +96,11 @@ struct Session::Flight {
     for (size_t i = 0; i < ids.size(); ++i) {
       if (choices[i].ends_early()) continue;  // cancelled already
       if (choices[i].finished())
-        state->door->drained(ids[i], sent[i]);
+        door->drained(ids[i], sent[i]);
       else if (has_left)
-        state->door->disconnect(ids[i], sent[i]);
+        door->disconnect(ids[i], sent[i]);
       else
-        state->door->cancel(ids[i], sent[i]);
+        door->cancel(ids[i], sent[i]);
     }
     outbox->abandon();
   }
@@ -122,7 +111,7 @@ struct Session::Flight {
     if (!account->set(MemoryAccount::kRequest, held)) return state->no_memory();
     for (PromptRequest& prompt : request.prompts) {
       prompt.request.sink = outbox->sink(ids.size());
-      Result<RequestId> id = state->door->submit(std::move(prompt.request));
+      Result<RequestId> id = door->submit(std::move(prompt.request));
       if (!id) return to_api_error(id.error());
       for (uint32_t branch = 0; branch < form.best_of; ++branch) ids.push_back(*id + branch);
     }
@@ -136,7 +125,7 @@ struct Session::Flight {
       return;
     }
     if (is_full) state->count_slow(SlowOutcome::kThrottled);
-    for (const RequestId id : ids) state->door->set_paused(id, is_full);
+    for (const RequestId id : ids) door->set_paused(id, is_full);
   }
   void charge(std::span<const ChoiceEvent> events) const {
     if (!key) return;
@@ -148,7 +137,7 @@ struct Session::Flight {
   void close_choice(size_t choice) {
     --num_open;
     if (const AnswerCounts* counts = choices[choice].counts()) state->count_oddities(*counts);
-    if (choices[choice].ends_early()) state->door->cancel(ids[choice], sent[choice]);
+    if (choices[choice].ends_early()) door->cancel(ids[choice], sent[choice]);
   }
   // `digest` on this thread, or where there is much to do on another one.
   asio::awaitable<std::optional<ApiError>> on_answerer(std::span<const ChoiceEvent> events,
@@ -199,31 +188,30 @@ asio::awaitable<bool> Session::complete(Incoming& request, const Dialect& dialec
 }
 
 asio::awaitable<bool> Session::answer(Incoming& request, const Dialect& dialect) {
-  const size_t num_bytes = request.body.size();
-  std::function<ApiResult<Wanted>()> work = [&] {
+  MakeOfBody<ApiRequest> make = [&](const json::object& fields, const ServedModel& model) {
     ParseContext context = parse_context(request.head);
     context.random_seed = random_seed();
-    return parse_on_worker(std::move(request.body), *state_, dialect, context);
+    return dialect.parse(fields, model, context);
   };
-  ApiResult<Wanted> parsed = co_await state_->workers->run(num_bytes, std::move(work));
+  ApiResult<Wanted> parsed = co_await read_body_with_model(std::move(request.body), std::move(make));
   account_->set(MemoryAccount::kBody, 0);
   if (client_gone_) co_return false;
   if (const auto* error = std::get_if<ApiError>(&parsed)) co_return co_await reply_error(*error, request);
   Wanted& wanted = std::get<Wanted>(parsed);
-  const ParseNotes notes = wanted.request;
+  const ParseNotes notes = wanted.made;
   state_->count_ignored_fields(dialect.counted, notes.ignored_fields.size());
 
-  const auto outbox = std::make_shared<Outbox>(socket_.get_executor(), state_->door, account_);
+  const auto outbox = std::make_shared<Outbox>(socket_.get_executor(), wanted.lease->door, account_);
   AnswerHead head;
   head.id = make_id_of(dialect.id_begin);
   head.request_id = request_id_;
   head.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  if (const auto error = co_await constrain(wanted.request, *wanted.model))
+  if (const auto error = co_await constrain(wanted.made, wanted.lease->model))
     co_return co_await reply_error(*error, request);
   if (client_gone_) co_return false;
-  if (const auto error = charge_prompts(wanted.request)) co_return co_await reply_error(*error, request);
-  std::vector<PromptRequest>& prompts = wanted.request.prompts;
+  if (const auto error = charge_prompts(wanted.made)) co_return co_await reply_error(*error, request);
+  std::vector<PromptRequest>& prompts = wanted.made.prompts;
   const size_t num_prompts = prompts.size();
   for (size_t i = 0; i < num_prompts; ++i)
     prompts[i].request.name = num_prompts == 1 ? head.id : fmt::format("{}-{}", head.id, i);
@@ -236,7 +224,7 @@ asio::awaitable<bool> Session::answer(Incoming& request, const Dialect& dialect)
                   [&flight, policy = limits.slow_clients](bool is_full) { flight.on_full(is_full, policy); });
   flight.headers = common_headers();
   for (const auto& [name, value] : notes.headers) flight.headers.emplace_back(name, value);
-  if (const auto error = flight.submit(std::move(wanted.request))) co_return co_await reply_error(*error, request);
+  if (const auto error = flight.submit(std::move(wanted.made))) co_return co_await reply_error(*error, request);
   outbox_ = outbox;
   const bool keep = keep_alive(request.head), is_old = request.head.is_http_1_0;
   // Not by ?: GCC 12 begins both of its sides where they wait.

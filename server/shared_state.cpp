@@ -1,5 +1,7 @@
 #include "server/shared_state.h"
 
+#include "server/model_choice.h"
+
 namespace llmrt::server {
 namespace {
 
@@ -41,13 +43,16 @@ ApiError SharedState::no_memory() const {
 
 std::optional<ApiError> SharedState::not_ready() const {
   if (!loaded) return unavailable("loading", "the model is being loaded", 5);
-  if (std::optional<std::string> trouble = door->trouble()) return unavailable("unavailable", *trouble, 10);
+  if (const std::optional<NotServing> why = not_serving(*models))
+    return unavailable(why->is_loading ? "loading" : "unavailable", why->reason, why->is_loading ? 5 : 10);
   if (draining) return unavailable("draining", "the server is shutting down", 10);
   return std::nullopt;
 }
 
-ApiResult<const ServedModel*> SharedState::model_of(const boost::json::object&) const {
-  return &model;
+void SharedState::stop_models() {
+  models->close();
+  for (const SeenModel& model : see_models(*models))
+    if (model.loaded) model.loaded->door->stop();
 }
 
 // Messages may name what a client sent: quoted, so that they cannot forge a line.

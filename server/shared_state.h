@@ -12,10 +12,9 @@
 #include "server/api_error.h"
 #include "server/client_memory.h"
 #include "server/config.h"
-#include "server/engine_door.h"
 #include "server/key_ring.h"
 #include "server/line_bound.h"
-#include "server/served_model.h"
+#include "server/served_engine.h"
 #include "server/server_figures.h"
 #include "server/tls.h"
 #include "server/work_queue.h"
@@ -30,8 +29,8 @@ struct SharedState {
 
   ServerConfig config;
   std::shared_ptr<Log> log;
-  ServedModel model;
-  std::shared_ptr<EngineDoor> door;
+  std::shared_ptr<ModelHost> models;     // each a ServedEngine once it is loaded
+  std::string settings_text;             // the text of /config; empty: there is none
   std::unique_ptr<WorkQueue> workers;    // parsing, templates, tokenising
   std::unique_ptr<WorkQueue> answerers;  // large pieces of answers to text
   std::shared_ptr<ClientMemory> memory;
@@ -65,10 +64,10 @@ struct SharedState {
   ServerFigures figures() const;
   // 503: clients hold all that they may.
   ApiError no_memory() const;
+  // Ends every request, those that wait for their model among them.
+  void stop_models();
   // Why no request can be served; nothing: it can.
   std::optional<ApiError> not_ready() const;
-  // The model that a request's body asks for; before the dialect reads the body, which judges `model` itself.
-  ApiResult<const ServedModel*> model_of(const boost::json::object& body) const;
 
   // One line for a client that got `error` instead of an answer, level error where the fault is ours; and it is
   // counted. Lines are bounded, as clients cause them.

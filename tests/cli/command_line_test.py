@@ -17,7 +17,7 @@ PROGRAM = os.environ["LLMRT_PROGRAM"]
 # A program with a sanitizer takes 0.2 to 0.4 s of processor time to start: each of its options gets one bad number, and
 # each bad number comes at options of each kind. A plain program gets all of them at every option.
 SANITIZED = bool(os.environ.get("LLMRT_PROGRAM_SANITIZED"))
-COMMANDS = ["devices", "inspect", "tokenize", "complete", "chat", "serve", "explain", "trace", "synthesize", "replay"]
+COMMANDS = ["devices", "inspect", "tokenize", "complete", "chat", "serve", "ps", "stop", "list", "explain", "trace", "synthesize", "replay"]
 NOWHERE = "/nowhere/model.gguf"
 
 
@@ -108,13 +108,13 @@ class CommandLineTest(unittest.TestCase):
     def test_commands_that_are_none(self):
         self.refused(["run", "llama3"], "llmrt chat MODEL")
         self.refused(["pull", "llama3"], "download a GGUF file")
-        self.refused(["list"], "path of a GGUF file")
-        self.refused(["ps"], "/v1/models")
+        self.refused(["ls"], "llmrt list")
+        self.refused(["status"], "llmrt ps")
         self.refused(["bench"], "llmrt-bench")
         self.refused(["chta", "x"], "did you mean llmrt chat?")
         self.refused(["insp", "x"], "did you mean llmrt inspect?")
         self.refused(["model.gguf"], "llmrt chat model.gguf")
-        self.refused(["frobnicate"], "expected devices, inspect")
+        self.refused(["frobnicate"], "expected devices, list")
         self.refused(["x" * 100_000], "unknown command")
         self.refused(["trace", "sumarize"], "did you mean llmrt trace summarize?")
         self.refused(["trace"], "expected a command (summarize)")

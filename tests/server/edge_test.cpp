@@ -9,6 +9,7 @@
 #include "server/line_bound.h"
 #include "server/routes.h"
 #include "server/server_info.h"
+#include "tests/server/fake_engine.h"
 
 namespace llmrt::server {
 namespace {
@@ -123,18 +124,29 @@ TEST_CASE("loads are told as SGLang's router reads them") {
   model.id = "m";
   model.block_tokens = 16;
   model.context_max = 2048;
-  const boost::json::array one = load(stats);
+  const auto engine = std::make_shared<FakeEngine>();
+  engine->shown_stats = stats;
+  const std::vector<SeenModel> seen = {{{.name = "m"}, std::make_shared<ServedEngine>(model, engine, 0)}};
+  const boost::json::array one = load(seen);
   REQUIRE(one.size() == 1);
   CHECK(one[0].at("num_reqs") == 7);
   CHECK(one[0].at("num_waiting_reqs") == 4);
   CHECK(one[0].at("num_tokens") == 1500);
-  const boost::json::object rank = loads(model, stats, "1").at("loads").as_array()[0].as_object();
+  const boost::json::object rank = loads(seen, "1").at("loads").as_array()[0].as_object();
   CHECK(rank.at("num_used_tokens") == 1200);
   CHECK(rank.at("max_total_num_tokens") == 1600);
   CHECK(rank.at("token_usage") == 0.75);
   CHECK(server_info(model, stats, "1").at("served_model_name") == "m");
   CHECK(server_info(model, stats, "1").at("max_total_tokens") == 1600);
   CHECK(model_info(model).at("is_generation") == true);
+  // Several: one sum for who asks for one rank, those that wait for a model among them; a rank each for who reads more.
+  std::vector<SeenModel> two = seen;
+  two.push_back(seen[0]);
+  two.push_back({{.name = "unloaded", .num_waiting = 2}, nullptr});
+  CHECK(load(two)[0].as_object().at("num_reqs") == 16);
+  CHECK(load(two)[0].as_object().at("num_waiting_reqs") == 10);
+  CHECK(loads(two, "1").at("loads").as_array().size() == 2);
+  CHECK(loads(two, "1").at("loads").as_array()[1].as_object().at("model") == "m");
 }
 
 }  // namespace

@@ -19,9 +19,8 @@ struct ForeignCommand {
 constexpr ForeignCommand kForeignCommands[] = {
     {"run", "llmrt chat MODEL talks to a model"},
     {"pull download push cp rm create", "llmrt keeps no store of models: download a GGUF file, then llmrt chat FILE"},
-    {"list ls models", "llmrt keeps no store of models: give the path of a GGUF file, as in llmrt chat FILE"},
-    {"ps status", "each llmrt serve runs one model: curl http://127.0.0.1:8000/v1/models names it"},
-    {"stop", "Ctrl-C or SIGTERM ends llmrt serve"},
+    {"ls models", "llmrt list shows the models in a folder; llmrt chat FILE talks to one"},
+    {"status", "llmrt ps shows what running servers have loaded"},
     {"bench benchmark", "llmrt-bench is a program of its own: llmrt-bench --help"},
     {"server start api", "llmrt serve MODEL serves a model over HTTP"},
     {"generate completion", "llmrt complete MODEL TEXT continues a text"},

@@ -1,11 +1,11 @@
 // From a path and options to a model, and from there to an engine on a device.
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 
 #include "backends/backends.h"
 #include "core/base/utf8.h"
 #include "core/model/model_digest.h"
+#include "tools/llmrt/model_files.h"
 #include "tools/llmrt/program.h"
 #include "tools/llmrt/progress.h"
 #include "tools/number_range.h"
@@ -64,14 +64,6 @@ Result<const ChatFormat*> format_of(const ModelOptions& options, const Tokenizer
     return find_chat_format("plain");
   }
   return &detect_chat_format(source, tokenizer);
-}
-
-// What a model is called: a file without its ending, a folder as it is.
-std::string file_name(const std::string& path) {
-  std::error_code ignored;
-  const std::filesystem::path given(path);
-  if (!std::filesystem::is_directory(given, ignored)) return given.stem().string();
-  return std::filesystem::weakly_canonical(given, ignored).filename().string();
 }
 
 }  // namespace
@@ -327,7 +319,7 @@ Result<OpenModel> try_open_model(const ModelOptions& options) {
   const auto name_of = [&](const std::string& path) {
     return options.name.empty() ? replace_invalid_utf8(path) : options.name;
   };
-  served.id = name_of(file_name(options.path));
+  served.id = name_of(model_name(options.path));
   served.vocab_size = open.model->config.vocab_size;
   served.context_max = open.model->config.context_max;
   served.no_chat_reason = "this model's file has no chat template";
@@ -403,13 +395,9 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
   if (!quiet) fmt::print(stderr, "device: {}\n", device);
   ProgressBar bar("loading weights", quiet);
   Result<std::unique_ptr<Engine>> engine =
-      Engine::create(engine_config(options), open.model, open.served.tokenizer, std::move(*backend), clock,
-                     [&](uint64_t done, uint64_t total) {
-                       bar.update(done, total);
-                       open.times.weights_ns = clock->now_ns();
-                     });
+      try_open_engine(open, engine_config(options), std::move(*backend), clock,
+                      [&bar](uint64_t done, uint64_t total) { bar.update(done, total); });
   bar.finish();
-  open.times.engine_ns = clock->now_ns();
   if (!engine) fail(engine.error(), engine.error().code == ErrorCode::kInvalidArgument ? kUsage : kNoDevice);
   const MemoryPlan& plan = (*engine)->memory_plan();
   if (!quiet)
@@ -421,8 +409,21 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
                plan.penalty_rows, plan.sequences, bytes_text(plan.penalty_row_bytes));
   if (const std::string remark = (*engine)->backend().remark(); !quiet && !remark.empty())
     fmt::print(stderr, "note: {}\n", remark);
+  return std::move(*engine);
+}
+
+Result<std::unique_ptr<Engine>> try_open_engine(OpenModel& open, const EngineConfig& config,
+                                                std::unique_ptr<Backend> backend, const Clock* clock,
+                                                const Progress& progress) {
+  Result<std::unique_ptr<Engine>> engine = Engine::create(config, open.model, open.served.tokenizer, std::move(backend),
+                                                          clock, [&](uint64_t done, uint64_t total) {
+                                                            progress(done, total);
+                                                            open.times.weights_ns = clock->now_ns();
+                                                          });
+  open.times.engine_ns = clock->now_ns();
+  if (!engine) return engine;
   open.served.context_max = (*engine)->config().context_max;
-  open.served.block_tokens = plan.block_tokens;
+  open.served.block_tokens = (*engine)->memory_plan().block_tokens;
   const Caps& caps = (*engine)->backend().caps();
   open.served.origin = {.version = LLMRT_VERSION,
                         .backend = caps.device_id.substr(0, caps.device_id.find(':')),
@@ -430,7 +431,7 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
                         .device_name = caps.device_name,
                         .kv_dtype = kv_dtype_name((*engine)->config().kv_dtype)};
   open.served.device_monitor = monitor_device(caps.pci_address);
-  return std::move(*engine);
+  return engine;
 }
 
 SampleTraceOrigin trace_origin(Engine& engine) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <utility>
 
@@ -14,28 +16,54 @@ namespace llmrt::cli {
 
 class LocalEngine final : public server::EngineDoor {
  public:
-  // `thread` outlives the server's last call.
+  // `thread` and its engine outlive close().
   LocalEngine(const EngineThread* thread, std::shared_ptr<TraceWriter> trace)
       : thread_(thread), trace_(std::move(trace)) {}
 
+  // What still calls, as connections do that hear of the end of an answer nobody waits for, reaches nobody from now on.
+  void close() {
+    std::unique_lock lock(mutex_);
+    thread_ = nullptr;
+  }
+
   Result<RequestId> submit(Request request) override {
     if (trace_) trace_->record(&request);
-    return engine().submit(std::move(request));
+    std::shared_lock lock(mutex_);
+    if (!thread_) return make_error(ErrorCode::kCancelled, "the model is unloaded");
+    return thread_->engine().submit(std::move(request));
   }
-  void cancel(RequestId id, const SentTimes& sent) override { engine().cancel(id, sent); }
+  void cancel(RequestId id, const SentTimes& sent) override {
+    std::shared_lock lock(mutex_);
+    if (thread_) thread_->engine().cancel(id, sent);
+  }
+  void drained(RequestId id, const SentTimes& sent) override {
+    std::shared_lock lock(mutex_);
+    if (thread_) thread_->engine().drained(id, sent);
+  }
+  EngineStats stats() const override {
+    std::shared_lock lock(mutex_);
+    return thread_ ? thread_->engine().stats() : EngineStats();
+  }
+  void stop() override {
+    std::shared_lock lock(mutex_);
+    if (thread_) thread_->engine().stop();
+  }
+  std::optional<std::string> trouble() const override {
+    std::shared_lock lock(mutex_);
+    return thread_ ? thread_->trouble() : std::optional<std::string>("the model is unloaded");
+  }
   void disconnect(RequestId id, const SentTimes& sent) override {
-    engine().cancel(id, sent, FinishReason::kDisconnected);
+    std::shared_lock lock(mutex_);
+    if (thread_) thread_->engine().cancel(id, sent, FinishReason::kDisconnected);
   }
-  void set_paused(RequestId id, bool is_paused) override { engine().set_paused(id, is_paused); }
-  void drained(RequestId id, const SentTimes& sent) override { engine().drained(id, sent); }
-  EngineStats stats() const override { return engine().stats(); }
-  void stop() override { engine().stop(); }
-  std::optional<std::string> trouble() const override { return thread_->trouble(); }
+  void set_paused(RequestId id, bool is_paused) override {
+    std::shared_lock lock(mutex_);
+    if (thread_) thread_->engine().set_paused(id, is_paused);
+  }
 
  private:
-  Engine& engine() const { return thread_->engine(); }
-
-  const EngineThread* const thread_;
+  mutable std::shared_mutex mutex_;
+  const EngineThread* thread_;
   const std::shared_ptr<TraceWriter> trace_;
 };
 

@@ -84,7 +84,11 @@ OpenModel open_model(const ModelOptions& options);
 // Judges a file as open_model does; errors name file, key or tensor, what was expected and found.
 Result<OpenModel> try_open_model(const ModelOptions& options);
 
-// Loads it onto a device; prints progress to standard error unless `quiet`.
+// Loads it onto a device; `progress` is told of the weights' bytes. Fills in what `open` says of the engine.
+Result<std::unique_ptr<Engine>> try_open_engine(OpenModel& open, const EngineConfig& config,
+                                                std::unique_ptr<Backend> backend, const Clock* clock,
+                                                const Progress& progress);
+// The same; ends the program on an error, and prints progress to standard error unless `quiet`.
 std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& options, const Clock* clock, bool quiet);
 
 // Records how tokens are drawn on this engine; null when the path is empty. Ends the program on an error.
@@ -107,11 +111,14 @@ std::string read_text(const std::string& path);
 
 // Each adds one command; its callback does the work.
 void add_devices(CLI::App& app);
+void add_list(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_complete(CLI::App& app);
 void add_chat(CLI::App& app);
 void add_serve(CLI::App& app);
+void add_ps(CLI::App& app);
+void add_stop(CLI::App& app);
 void add_explain(CLI::App& app);
 void add_trace(CLI::App& app);
 void add_synthesize(CLI::App& app);

@@ -4,10 +4,12 @@
 #include <map>
 
 #include "core/platform/free_memory.h"
-#include "core/trace/trace_file.h"
 #include "server/server.h"
-#include "tools/llmrt/local_engine.h"
+#include "tools/llmrt/control.h"
+#include "tools/llmrt/model_loader.h"
 #include "tools/llmrt/program.h"
+#include "tools/llmrt/serve_models.h"
+#include "tools/llmrt/settings.h"
 #include "tools/number_range.h"
 
 namespace llmrt::cli {
@@ -17,13 +19,18 @@ const std::map<std::string, LogLevel> kLogLevels = {
     {"error", LogLevel::kError}, {"warn", LogLevel::kWarning}, {"info", LogLevel::kInfo}, {"off", LogLevel::kOff}};
 
 struct Options {
-  ModelOptions model;
+  ModelOptions model;  // what all of them have
+  ServedModelsOptions models;
   EngineOptions engine;
   server::ServerConfig server;
   std::string log_level = "info", sample_trace;
   std::string request_trace, worker_id = "0";
   std::string thought_field = "reasoning_content";
   int64_t reasoning_budget = -1;
+  std::string config;  // a file
+  bool prints_config = false;
+  std::string settings;                     // in effect, for /config
+  std::vector<std::string> settings_lines;  // and for the log
 };
 
 std::vector<std::string> chat_format_names() {
@@ -55,70 +62,106 @@ std::string origin_problem(const std::string& text) {
   return fmt::format("expected origins as http://localhost:3000, or *, found {}", text);
 }
 
-void serve(const Options& options) {
-  return_large_blocks_at_once();
-  check_writable(options.sample_trace, "--sample-trace");
-  check_writable(options.request_trace, "--request-trace");
-  OpenModel open = open_model(options.model);
-  open.served.created = std::time(nullptr);
-  if (options.reasoning_budget >= 0) {
-    const auto& format = open.served.chat_format;
-    if (!format || !format->format->has_thoughts())
-      fail(kUsage, fmt::format("--reasoning-budget: expected a model whose chat format has thoughts, found {}",
-                               format ? format->format->name : "none"));
-    open.served.thought_tokens_max = static_cast<uint32_t>(options.reasoning_budget);
-  }
-  const SteadyClock clock;
-  const std::shared_ptr<Log> log = stderr_log(kLogLevels.at(options.log_level));
-  // Until signals are watched: a reload while the model loads reads nothing new and must not end the process.
-  if (server::Server::can_reload(options.server)) std::signal(SIGHUP, SIG_IGN);
-  // Before the weights are loaded: what is wrong with an address is told at once, and who asks meanwhile is told that
-  // they are being loaded.
-  Result<std::unique_ptr<server::Server>> server = server::Server::bind(options.server, log);
-  if (!server) fail(server.error());
+LoaderConfig loader_config(const Options& options, std::vector<ModelOptions> models) {
+  LoaderConfig config;
+  config.device = options.engine.device;
+  config.engine = engine_config(options.engine);
+  if (models.size() > 1) config.num_shares = models_at_once(options.models, models.size());
+  config.models = std::move(models);
+  config.thought_field = options.thought_field;
+  config.request_trace = options.request_trace;
+  config.worker_id = options.worker_id;
+  if (options.reasoning_budget >= 0) config.thought_tokens_max = static_cast<uint32_t>(options.reasoning_budget);
+  return config;
+}
+
+// One model is loaded while everybody sees it: what is wrong with it ends the program, with its exit code.
+OpenModel open_only_model(const Options& options, const ModelOptions& model) {
+  OpenModel open = open_model(model);
+  const auto& format = open.served.chat_format;
+  if (options.reasoning_budget >= 0 && !(format && format->format->has_thoughts()))
+    fail(kUsage, fmt::format("--reasoning-budget: expected a model whose chat format has thoughts, found {}",
+                             format ? format->format->name : "none"));
+  return open;
+}
+
+std::shared_ptr<LoadedModel> load_only_model(const Options& options, OpenModel open, EngineLoader& loader,
+                                             const Clock* clock, std::shared_ptr<TraceWriter>* trace,
+                                             std::function<void(Error)> on_lost) {
   // Takes a while with a large vocabulary: beside the weights.
   std::future<std::shared_ptr<GrammarCompiler>> grammars =
       std::async(std::launch::async, [tokenizer = open.served.tokenizer] {
         return tokenizer ? std::make_shared<GrammarCompiler>(TokenVocabulary::create(*tokenizer)) : nullptr;
       });
-  std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, /*quiet=*/false);
-  open.served.grammars = grammars.get();
-  open.served.thought_field = options.thought_field;
-  open.served.tells_structures = !options.sample_trace.empty();
-  engine->set_log(log);
-  if (!options.request_trace.empty()) {
-    auto file = TraceFile::open(options.request_trace, {open.served.id, options.worker_id}, log);
-    if (!file) fail(file.error());
-    engine->set_trace(std::move(*file));
-  }
-  const std::shared_ptr<TraceWriter> trace = open_trace(options.sample_trace, *engine);
-  EngineThread thread(engine.get());
-  const auto door = std::make_shared<LocalEngine>(&thread, trace);
-  const std::string id = open.served.id;
-  if (Status status = (*server)->open(std::move(open.served), door); !status) fail(status.error());
-  (*server)->drain_on_signals();
+  std::unique_ptr<Engine> engine = open_engine(open, options.engine, clock, /*quiet=*/false);
+  *trace = open_trace(options.sample_trace, *engine);
+  loader.set_sample_trace(*trace);
+  auto loaded = loader.assemble(std::move(open), std::move(engine), grammars.get(), std::move(on_lost));
+  if (!loaded) fail(loaded.error());
+  return *std::move(loaded);
+}
 
-  thread.start([&] { (*server)->drain(); });
-  log->info("serving {} on {}", id, fmt::join((*server)->urls(), ", "));
-  (*server)->run();
-  const Status ran = thread.join();
-  engine.reset();  // before the server: it may still hold sinks
+void serve(const Options& options) {
+  return_large_blocks_at_once();
+  check_writable(options.sample_trace, "--sample-trace");
+  check_writable(options.request_trace, "--request-trace");
+  const SteadyClock clock;
+  const std::shared_ptr<Log> log = stderr_log(kLogLevels.at(options.log_level));
+  ModelOptions common = options.model;
+  common.name = checked_text(common.name, "--name");
+  const std::vector<ModelOptions> models = served_models(options.models, common, *log);
+  const bool is_only = models.size() == 1;
+  std::shared_ptr<TraceWriter> trace;
+  if (!is_only && !options.sample_trace.empty())
+    fail(kUsage, fmt::format("--sample-trace: expected one model, found {}", models.size()));
+  std::vector<ModelSpec> specs = model_specs(options.models, models);
+  specs[0].is_adopted = is_only;
+  const auto loader = std::make_shared<EngineLoader>(loader_config(options, models), &clock, log);
+  // Until signals are watched: a reload while the model loads reads nothing new and must not end the process.
+  if (server::Server::can_reload(options.server)) std::signal(SIGHUP, SIG_IGN);
+  std::optional<OpenModel> open;
+  if (is_only) open = open_only_model(options, models[0]);
+  // Before the weights are loaded: what is wrong with an address is told at once, and who asks meanwhile is told that
+  // they are being loaded.
+  Result<std::unique_ptr<server::Server>> bound = server::Server::bind(options.server, log);
+  if (!bound) fail(bound.error());
+  server::Server& server = **bound;
+  if (!is_only)
+    if (Status status = loader->measure_memory(); !status) fail(status.error(), kNoDevice);
+  const auto host =
+      std::make_shared<ModelHost>(specs, registry_limits(options.models, models.size()), loader, &clock, log);
+  if (is_only) {
+    loader->on_loss([&server](const Error&) { server.drain(); });
+    const auto lose = [weak = std::weak_ptr(host)](Error error) {
+      if (const auto hosting = weak.lock()) hosting->lose(0, std::move(error));
+    };
+    host->adopt(0, load_only_model(options, std::move(*open), *loader, &clock, &trace, lose));
+  }
+  for (const std::string& line : options.settings_lines) log->info("{}", line);
+  server.open(host, options.settings);
+  server.drain_on_signals();
+  const auto control = listen_for_control(host, server, *log);
+  log->info("serving {} on {}", is_only ? models[0].name : fmt::format("{} models", models.size()),
+            fmt::join(server.urls(), ", "));
+  server.run();
+  host->stop();  // before the server: engines may still hold sinks
   if (trace)
     if (Status status = trace->flush(); !status) log->error("{}", status.error().message);
-  if (!ran) throw Exit{ran.error().code == ErrorCode::kDeviceLost ? kDeviceLost : kFailed};
+  if (const std::optional<Error> loss = loader->last_loss(); loss && is_only)
+    throw Exit{loss->code == ErrorCode::kDeviceLost ? kDeviceLost : kFailed};
   log->info("stopped");
 }
 
 }  // namespace
 
 void add_serve(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("serve", "Serve a model over HTTP, compatible with OpenAI's API");
+  CLI::App* command = app.add_subcommand("serve", "Serve models over HTTP, compatible with OpenAI's API");
   const auto options = std::make_shared<Options>();
-  add_model_options(*command, options->model);
+  add_served_models_options(*command, options->models);
   server::ServerConfig& server = options->server;
   server.version = LLMRT_VERSION;
   const char* group = "Server";
-  command->add_option("--name", options->model.name, "what clients call the model; default: the file's name")
+  command->add_option("--name", options->model.name, "what clients call the model, of one; default: the file's name")
       ->type_name("NAME")
       ->group(group);
   command
@@ -320,15 +363,28 @@ void add_serve(CLI::App& app) {
       ->type_name("MS")
       ->group(group);
   add_engine_options(*command, options->engine);
+  // A list is one argument with commas: what follows it may be a model.
+  for (CLI::Option* option : command->get_options())
+    if (option->nonpositional() && option->get_items_expected_max() > 1 && !option->get_positional())
+      option->expected(1)->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->footer(
       "Paths: POST /v1/chat/completions, /v1/completions, /tokenize, /detokenize; GET /v1/models, /health, /ready,\n"
-      "/live, /version, /metrics, /server_info, /model_info, /get_load, /v1/loads.\n"
+      "/live, /version, /metrics, /config, /server_info, /model_info, /get_load, /v1/loads.\n"
       "  curl http://127.0.0.1:8000/v1/chat/completions \\\n"
       "    -H 'Content-Type: application/json' \\\n"
       "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n"
       "docs/api.md lists every field and limit. Beyond loopback it wants keys: --api-key-file.\n"
+      "llmrt ps shows what a running server has loaded, llmrt stop ends it or unloads a model (docs/models.md).\n"
       "SIGINT or SIGTERM lets open answers finish; a second one ends them.");
-  command->callback([options, command] {
+  add_settings_options(*command, &options->config, &options->prints_config);
+  command->callback([command, options] {
+    apply_settings(*command, options->config);
+    if (options->prints_config) {
+      fmt::print("{}", settings_toml(*command));
+      return;
+    }
+    options->settings = settings_json(*command);
+    options->settings_lines = settings_lines(*command);
     if (const char* key = std::getenv("LLMRT_API_KEY")) options->server.api_key = key;
     const bool names_address = command->count("--host") + command->count("--port") > 0;
     if (!options->server.unix_socket.empty() && !names_address) options->server.hosts.clear();

@@ -1,0 +1,72 @@
+// How `llmrt serve` gets a model: files to engine to what the server can use, and back. Memory is shared by one rule:
+// each of the models that may be loaded at once gets an equal share of what engines may take, or what its weights need
+// where that is more.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/engine/engine.h"
+#include "core/engine/engine_thread.h"
+#include "core/router/model_host.h"
+#include "server/served_engine.h"
+#include "tools/llmrt/program.h"
+
+namespace llmrt::cli {
+
+struct LoaderConfig {
+  std::vector<ModelOptions> models;
+  std::string device;
+  EngineConfig engine;
+  // Of the models at once, for their shares of memory. 0: one model, which takes all.
+  uint32_t num_shares = 0;
+  std::string thought_field, request_trace, worker_id;
+  std::optional<uint32_t> thought_tokens_max;  // where the chat format has thoughts
+  std::shared_ptr<TraceWriter> sample_trace;
+};
+
+// The shares of models whose weights take so many bytes. Pure.
+std::vector<uint64_t> memory_shares(uint64_t total_bytes, const std::vector<uint64_t>& weight_bytes,
+                                    uint32_t num_shares);
+
+class EngineLoader final : public ModelLoader {
+ public:
+  // `clock` outlives this and what it loads.
+  EngineLoader(LoaderConfig config, const Clock* clock, std::shared_ptr<Log> log);
+
+  // Opens the device to see what engines may take together: shares are known from then on. Errors: those of opening it.
+  Status measure_memory();
+
+  Result<std::shared_ptr<LoadedModel>> load(ModelIdx model, std::function<void(Error)> on_lost) override;
+  void unload(ModelIdx model, std::shared_ptr<LoadedModel> loaded) override;
+  uint64_t need_bytes(ModelIdx model) const override;
+  uint64_t free_bytes(uint64_t held_bytes) const override;
+
+  // What serves an engine that is there; `grammars` may be null.
+  Result<std::shared_ptr<LoadedModel>> assemble(OpenModel open, std::unique_ptr<Engine> engine,
+                                                std::shared_ptr<GrammarCompiler> grammars,
+                                                std::function<void(Error)> on_lost);
+  // Called when an engine fails, on its thread. Before the first load.
+  void on_loss(std::function<void(const Error&)> told) { on_loss_ = std::move(told); }
+  // Why the last engine that failed did.
+  std::optional<Error> last_loss() const;
+  void set_sample_trace(std::shared_ptr<TraceWriter> trace) { config_.sample_trace = std::move(trace); }
+
+ private:
+  LoaderConfig config_;
+  const Clock* const clock_;
+  const std::shared_ptr<Log> log_;
+  std::function<void(const Error&)> on_loss_;
+  const std::shared_ptr<std::atomic<RequestId>> last_id_ = std::make_shared<std::atomic<RequestId>>(0);
+  uint64_t total_bytes_ = ~uint64_t{0};
+  std::vector<uint64_t> shares_;  // by model; empty: one model
+  mutable std::mutex mutex_;
+  std::optional<Error> last_loss_;  // guarded by mutex_
+};
+
+}  // namespace llmrt::cli
