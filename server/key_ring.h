@@ -31,8 +31,8 @@ class KeyRing {
   static constexpr const char* kEnvironmentKey = "default";  // the name of the key from LLMRT_API_KEY
 
   struct Settings {
-    std::string key_file;       // empty: none
-    std::string key;            // one more, named kEnvironmentKey; empty: none
+    std::string key_file = {};  // empty: none
+    std::string key = {};       // one more, named kEnvironmentKey; empty: none
     bool open_metrics = false;  // /metrics needs no key
   };
 

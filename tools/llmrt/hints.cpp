@@ -60,7 +60,10 @@ constexpr ForeignOption kForeignOptions[] = {
     {"--dtype --quantization --load-format", "", "the model's file says how its weights are encoded: leave it out"},
     {"-i -if --interactive -cnv --conversation", "", "llmrt chat MODEL talks to a model"},
     {"-tp --tensor-parallel-size --tp --tensor-split", "", "one engine runs on one device: leave it out"},
-    {"--api-key --api-keys", "", "llmrt checks no keys yet: put a proxy in front of it"},
+    {"--api-key --api-keys", "", "a key on the command line is seen by all users: --api-key-file, or LLMRT_API_KEY"},
+    {"--ssl-certfile --ssl-cert-file", "--tls-cert", ""},
+    {"--ssl-keyfile --ssl-key-file", "--tls-key", ""},
+    {"--uds", "--unix-socket", ""},
     {"--lora --mmproj --draft-model -md --grammar --embedding --embeddings", "", "llmrt does not have this yet"},
 };
 
