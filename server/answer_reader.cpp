@@ -107,6 +107,7 @@ void AnswerReader::take_content(std::string text, std::vector<AnswerPart>* parts
     stop_state_ = stops_->advance(stop_state_, static_cast<uint8_t>(c));
     const uint32_t matched = stops_->match_bytes(stop_state_);
     if (matched == 0) continue;
+    stop_text_ = held_content_.substr(held_content_.size() - std::min<size_t>(matched, held_content_.size()));
     if (!includes_stop_) held_content_.resize(held_content_.size() - std::min<size_t>(matched, held_content_.size()));
     release_content(parts);
     has_stopped_ = true;

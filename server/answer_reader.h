@@ -38,6 +38,7 @@ class AnswerReader {
 
   // A stop string was met: nothing follows.
   bool has_stopped() const { return has_stopped_; }
+  const std::string& stop_text() const { return stop_text_; }  // that was met
   bool has_calls() const { return num_calls_ > 0; }
   uint64_t num_thought_tokens() const { return parser_->num_thought_tokens(); }
   const AnswerCounts& counts() const { return parser_->counts(); }
@@ -56,6 +57,7 @@ class AnswerReader {
   uint32_t stop_state_ = StringAutomaton::kStart;
   std::string held_content_;  // that may be the beginning of a stop string
   bool has_stopped_ = false;
+  std::string stop_text_;
   uint32_t num_calls_ = 0;
   bool is_custom_ = false;   // the call that is open
   std::string custom_args_;  // its arguments so far

@@ -106,7 +106,37 @@ const char* messages_error_type(int status) {
   }
 }
 
+// Fields of a chat by the names that they have in Anthropic's form.
+std::string_view messages_param(std::string_view param) {
+  struct Row {
+    std::string_view chat, here;
+  };
+  constexpr Row kRows[] = {{"stop", "stop_sequences"},
+                           {"response_format", "output_config.format"},
+                           {"thinking_token_budget", "thinking.budget_tokens"},
+                           {"reasoning_effort", "output_config.effort"},
+                           {"parallel_tool_calls", "tool_choice.disable_parallel_tool_use"}};
+  for (const Row& row : kRows)
+    if (param == row.chat || (param.starts_with(row.chat) && param[row.chat.size()] == '.')) return row.here;
+  return param;
+}
+
+// Clients and proxies look for the words of a prompt that is too long.
+std::string messages_text(ApiError error) {
+  if (error.prompt_tokens_max > 0)
+    return fmt::format("prompt is too long: {} tokens > {} maximum", error.prompt_tokens, error.prompt_tokens_max);
+  rename_param(std::string(messages_param(error.param)), &error);
+  const bool is_long = error.code == "context_length_exceeded" || error.code == "never_fits";
+  return (is_long ? "prompt is too long: " : "") + error_text(error);
+}
+
 }  // namespace
+
+void rename_param(std::string name, ApiError* error) {
+  if (name == error->param) return;
+  if (error->message.starts_with(error->param)) error->message = name + error->message.substr(error->param.size());
+  error->param = std::move(name);
+}
 
 int error_status(const ApiError& error, ErrorForm form) {
   return form == ErrorForm::kMessages && error.status == 503 ? kOverloadedStatus : error.status;
@@ -123,7 +153,7 @@ boost::json::object error_body(const ApiError& error, const ErrorShape& shape) {
       return {{"error", error_text(error)}};
     case ErrorForm::kMessages:
       inner["type"] = messages_error_type(error_status(error, shape.form));
-      inner["message"] = error_text(error);
+      inner["message"] = messages_text(error);
       return {{"type", "error"}, {"error", std::move(inner)}, {"request_id", shape.request_id}};
     case ErrorForm::kOpenAi:
       break;

@@ -21,6 +21,8 @@ struct ApiError {
   std::string param;         // the field at fault; empty = null
   int retry_after_s = 0;     // > 0: a Retry-After header
   bool will_repeat = false;  // an x-should-retry: false header, where a client would otherwise try again
+  // Of a prompt that is too long, where it is known: its tokens (or some number of them beyond the most), and the most.
+  uint64_t prompt_tokens = 0, prompt_tokens_max = 0;
   std::string detail;        // behind the message, for the client alone: it may quote a request, so no log has it
 };
 
@@ -30,6 +32,9 @@ ApiError invalid_field(std::string field, std::string message, std::string code 
 ApiError http_error(int status, std::string code, std::string message);
 // An Error of the core, with the status that fits it.
 ApiError to_api_error(const Error& error);
+
+// Calls the field at fault by another name, in its message, too.
+void rename_param(std::string name, ApiError* error);
 
 // How a dialect spells an error.
 enum class ErrorForm : uint8_t {

@@ -130,9 +130,17 @@ int read_completion_logprobs(Fields& fields) {
 
 }  // namespace
 
+bool is_name_of(std::string_view name, const ServedModel& model) {
+  const auto bare = [](std::string_view text) {
+    constexpr std::string_view kLatest = ":latest";
+    return text.ends_with(kLatest) ? text.substr(0, text.size() - kLatest.size()) : text;
+  };
+  return bare(name) == bare(model.id);
+}
+
 void check_model_name(Fields& fields, const ServedModel& model) {
   const auto name = fields.string("model", 4096);
-  if (!name || *name == model.id) return;
+  if (!name || is_name_of(*name, model)) return;
   ApiError error = invalid_field(
       "model", fmt::format("not found: expected '{}', found '{}'", model.id, shown_name(*name)), "model_not_found");
   error.status = 404;
@@ -141,13 +149,16 @@ void check_model_name(Fields& fields, const ServedModel& model) {
 
 ApiError too_long(const ServedModel& model, std::string field, size_t num_tokens, bool at_least, int64_t answer) {
   const char* than = at_least ? "at least " : "";
-  return invalid_field(
+  ApiError error = invalid_field(
       std::move(field),
       fmt::format(
           "this model's maximum context length is {} tokens, {}{} were requested: {}{} in the prompt, {} in the "
           "answer",
           model.context_max, than, static_cast<int64_t>(num_tokens) + answer, than, num_tokens, answer),
       "context_length_exceeded");
+  error.prompt_tokens = num_tokens;
+  error.prompt_tokens_max = model.context_max - 1;
+  return error;
 }
 
 ApiError client_has_gone() {
@@ -177,12 +188,22 @@ size_t text_bytes_max(const ServedModel& model) {
 
 bool check_text_bytes(Fields& fields, const ServedModel& model, std::string_view name, size_t num_bytes) {
   if (model.text_bytes_max == 0 || num_bytes <= model.text_bytes_max) return true;
-  fields.fail(invalid_field(
+  ApiError error = invalid_field(
       std::string(name),
       fmt::format("this model's maximum context length is {} tokens: expected a text of at most {} bytes, found {}",
                   model.context_max, model.text_bytes_max, num_bytes),
-      "context_length_exceeded"));
+      "context_length_exceeded");
+  error.prompt_tokens = size_t{model.context_max} + 1;  // at least
+  error.prompt_tokens_max = model.context_max - 1;
+  fields.fail(std::move(error));
   return false;
+}
+
+void note_ignored(ApiRequest& request, const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  for (const std::string& name : names) add_ignored(request.ignored_fields, name);
+  std::erase_if(request.headers, [](const auto& header) { return header.first == kIgnoredHeader; });
+  request.headers.emplace_back(kIgnoredHeader, join_ignored(request.ignored_fields));
 }
 
 ApiResult<ApiRequest> parse_chat(const json::object& body, const ServedModel& model, const ParseContext& context) {

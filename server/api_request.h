@@ -57,6 +57,8 @@ struct AnswerForm {
   // Stop strings that are looked for in content alone, where thoughts and calls are told apart.
   StopStrings content_stops = {};
   bool include_stop = false;  // in the content
+  // Those of which the client is told that they were met (ChoiceDelta::stop_text).
+  std::vector<std::string> told_stops = {};
   std::vector<Warning> warnings = {};
   std::shared_ptr<const DialectForm> own = {};
 };
@@ -73,8 +75,12 @@ struct ApiRequest : ParseNotes {
   AnswerForm form;
   std::vector<PromptRequest> prompts;
   std::optional<GrammarJob> grammar = {};  // that all choices are held to
+  // The answer's body, where nothing is to be written; there are no prompts then.
+  std::string ready = {};
 };
 
+// With ":latest" behind it or without: Ollama's lists add it, and clients of all dialects send what they read there.
+bool is_name_of(std::string_view name, const ServedModel& model);
 // 404 when `model` is there and names another.
 void check_model_name(Fields& fields, const ServedModel& model);
 // 400: a prompt of so many tokens, or more where `at_least`, leaves no room for `answer` ones.
@@ -87,6 +93,9 @@ size_t text_bytes_max(const ServedModel& model);
 // Whether a text of so many bytes may fit in the context; if not, fields.failed(). To be asked before it is tokenised:
 // megabytes take seconds.
 bool check_text_bytes(Fields& fields, const ServedModel& model, std::string_view name, size_t num_bytes);
+
+// Names more fields that had no effect, in the header, too.
+void note_ignored(ApiRequest& request, const std::vector<std::string>& names);
 
 ApiResult<ApiRequest> parse_chat(const boost::json::object& body, const ServedModel& model,
                                  const ParseContext& context);

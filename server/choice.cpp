@@ -20,6 +20,7 @@ void ChoiceDelta::append(ChoiceDelta&& next) {
   move_append(token_ids, std::move(next.token_ids));
   if (next.finish != FinishReason::kNone) finish = next.finish;
   ends_in_calls |= next.ends_in_calls;
+  if (!next.stop_text.empty()) stop_text = std::move(next.stop_text);
   if (next.error) error = std::move(next.error);
 }
 
@@ -74,9 +75,27 @@ void Choice::advance_reader(const TokenEvent& event, ChoiceDelta& delta) {
   reader_->finish(event.finish == FinishReason::kLength, &delta.parts);
 }
 
+// Which of the form's stop strings the engine met: those that end first win, so the shortest one that fits.
+std::string Choice::stop_text(const TokenEvent& event) const {
+  if (form_.told_stops.empty()) return {};
+  std::string_view found;
+  if (event.finish == FinishReason::kStopToken && model_->tokenizer && event.token >= 0) {
+    const std::string_view spelled = model_->tokenizer->token_bytes(event.token, /*special=*/true);
+    const auto& stops = form_.told_stops;
+    if (std::find(stops.begin(), stops.end(), spelled) != stops.end()) found = spelled;
+  } else if (event.finish == FinishReason::kStopString) {
+    const size_t num_cut = std::min<size_t>(bytes_.size(), event.cut_bytes);
+    const std::string_view cut = std::string_view(bytes_).substr(bytes_.size() - num_cut);
+    for (const std::string& stop : form_.told_stops)
+      if (cut.starts_with(stop) && (found.empty() || stop.size() < found.size())) found = stop;
+  }
+  return std::string(found);
+}
+
 ChoiceDelta Choice::advance(const TokenEvent& event) {
   ChoiceDelta delta;
   if (ends_early_) return delta;
+  num_cached_ = std::max<size_t>(num_cached_, event.cached_tokens);
   // Through the assembler: a prompt of token ids may end inside a character, which the answer may complete.
   if (!std::exchange(has_echoed_, true)) delta.text = utf8_.push(prompt_->echo_text);
   if (event.is_prompt) {
@@ -97,17 +116,18 @@ ChoiceDelta Choice::advance(const TokenEvent& event) {
   }
   if (reader_) advance_reader(event, delta);
   const bool at_end = event.finish != FinishReason::kNone;
+  if (at_end) delta.stop_text = stop_text(event);
   if (at_end) bytes_.erase(bytes_.size() - std::min<size_t>(bytes_.size(), event.cut_bytes));
   release(at_end ? bytes_.size() : bytes_.size() - std::min<size_t>(bytes_.size(), event.hold_bytes), at_end, delta);
   if (at_end) {
     delta.text += utf8_.flush();
     delta.finish = event.finish;
     delta.error = event.error;
-    num_cached_ = event.cached_tokens;
     finished_ = true;
   }
   if (reader_ && reader_->has_stopped() && (!at_end || event.finish == FinishReason::kLength)) {
     delta.finish = FinishReason::kStopString;
+    if (!form_.told_stops.empty()) delta.stop_text = reader_->stop_text();
     ends_early_ = !at_end;
     finished_ = true;
   }

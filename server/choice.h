@@ -32,6 +32,7 @@ struct ChoiceDelta {
   std::vector<int32_t> token_ids;    // of the answer
   FinishReason finish = FinishReason::kNone;
   bool ends_in_calls = false;  // with a finish
+  std::string stop_text;       // likewise: the stop string that was met, where the form tells it
   std::optional<Error> error;
 
   bool empty() const {
@@ -60,7 +61,7 @@ class Choice {
 
   const std::vector<int32_t>& prompt_tokens() const { return prompt_->tokens; }
   size_t num_generated() const { return num_generated_; }
-  size_t num_cached() const { return num_cached_; }  // of the prompt; known at the end
+  size_t num_cached() const { return num_cached_; }  // of the prompt; known with the first token
   // What was odd in the answer so far; null: it is not read.
   const AnswerCounts* counts() const { return reader_ ? &reader_->counts() : nullptr; }
   size_t num_thought_tokens() const { return reader_ ? reader_->num_thought_tokens() : 0; }
@@ -80,6 +81,7 @@ class Choice {
   TokenRecord record_of(const TokenEvent& event, std::string_view bytes) const;
   void advance_prompt(const TokenEvent& event, ChoiceDelta& delta);
   void release(size_t shown_end, bool at_end, ChoiceDelta& delta);
+  std::string stop_text(const TokenEvent& event) const;
   void advance_reader(const TokenEvent& event, ChoiceDelta& delta);
 
   const ServedModel* model_;

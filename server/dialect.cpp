@@ -5,6 +5,8 @@
 #include "server/http.h"
 #include "server/responses_answer.h"
 #include "server/responses_request.h"
+#include "server/messages_answer.h"
+#include "server/ollama_answer.h"
 
 namespace llmrt::server {
 namespace {
@@ -15,6 +17,14 @@ std::unique_ptr<AnswerWriter> make_timed_infill_writer(const ServedModel& model,
   return make_infill_writer(model, form, std::move(head), clock);
 }
 
+std::unique_ptr<AnswerWriter> make_timed_ollama_writer(const ServedModel& model, const AnswerForm& form,
+                                                       AnswerHead head) {
+  static const SteadyClock clock;
+  return make_ollama_writer(model, form, std::move(head), clock);
+}
+
+constexpr const char* kNdjson = "application/x-ndjson";
+
 constexpr Dialect kDialects[] = {
     {Endpoint::kChat, "/v1/chat/completions", "chatcmpl-", kEventStream, CountedPath::kChatCompletions, parse_chat,
      make_chat_writer},
@@ -24,6 +34,12 @@ constexpr Dialect kDialects[] = {
      make_timed_infill_writer},
     {Endpoint::kResponses, "/v1/responses", "resp_", kEventStream, CountedPath::kResponses, parse_responses,
      make_responses_writer},
+    {Endpoint::kMessages, "/v1/messages", "msg_", kEventStream, CountedPath::kMessages, parse_messages,
+     make_messages_writer},
+    {Endpoint::kOllamaChat, "/api/chat", "ollama-", kNdjson, CountedPath::kOllamaChat, parse_ollama_chat,
+     make_timed_ollama_writer},
+    {Endpoint::kOllamaGenerate, "/api/generate", "ollama-", kNdjson, CountedPath::kOllamaGenerate,
+     parse_ollama_generate, make_timed_ollama_writer},
 };
 
 }  // namespace

@@ -16,7 +16,16 @@
 
 namespace llmrt::server {
 
-enum class Endpoint : uint8_t { kChat = 1, kCompletion = 2, kTokenize = 4, kInfill = 8, kResponses = 16 };
+enum class Endpoint : uint8_t {
+  kChat = 1,
+  kCompletion = 2,
+  kTokenize = 4,
+  kInfill = 8,
+  kResponses = 16,
+  kMessages = 32,  // these are judged as the chats that they become
+  kOllamaChat = 64,
+  kOllamaGenerate = 128
+};
 
 enum class Tier : uint8_t {
   kRefused,   // at any value but the neutral ones
@@ -41,6 +50,7 @@ bool is_neutral(Neutral neutral, const boost::json::value& value);
 inline constexpr size_t kFieldsMax = 1024;                // of a body
 inline constexpr size_t kIdleFieldBytesMax = 64 << 10;    // of a field that has no effect
 inline constexpr size_t kIdleFieldsBytesMax = 256 << 10;  // of all of them
+inline constexpr const char* kIgnoredHeader = "x-llmrt-ignored";
 inline constexpr size_t kIgnoredNamesMax = 8, kIgnoredNameBytesMax = 40;
 
 // What a value takes at least as text, counted until it passes `most`.

@@ -14,6 +14,12 @@ constexpr size_t kNearMax = 5;
 
 ApiResult<ModelIdx> find_model(const ModelHost& models, std::string_view name) {
   if (const std::optional<ModelIdx> found = models.find(name)) return *found;
+  // As is_name_of() has it.
+  constexpr std::string_view kLatest = ":latest";
+  const bool has_tag = name.ends_with(kLatest);
+  const std::string other = has_tag ? std::string(name.substr(0, name.size() - kLatest.size()))
+                                    : fmt::format("{}{}", name, kLatest);
+  if (const std::optional<ModelIdx> found = models.find(other)) return *found;
   std::vector<std::string> names;
   for (const ModelFigures& figures : models.figures()) names.push_back(figures.name);
   const std::vector<std::string> near = near_names(name, names, kNearMax);

@@ -4,6 +4,7 @@
 #include "server/model_choice.h"
 #include "server/openapi.h"
 #include "server/routes.h"
+#include "server/ollama_info.h"
 #include "server/server_info.h"
 
 namespace llmrt::server {
@@ -82,6 +83,24 @@ ApiResult<PageText> config_page(const PageQuery& query) {
   if (query.state.settings_text.empty())
     return http_error(404, "not_found", "config: this server was not told its settings");
   return PageText{query.state.settings_text};
+}
+ApiResult<PageText> ollama_tags_page(const PageQuery& query) {
+  json::array models;
+  for (const SeenModel& seen : see_models(*query.state.models)) models.emplace_back(ollama_tag(model_of(seen)));
+  return page_of(json::object{{"models", std::move(models)}});
+}
+ApiResult<PageText> ollama_ps_page(const PageQuery& query) {
+  json::array models;
+  for (const SeenModel& seen : see_models(*query.state.models))
+    if (seen.loaded) models.emplace_back(ollama_running(seen.loaded->model));
+  return page_of(json::object{{"models", std::move(models)}});
+}
+ApiResult<PageText> ollama_version_page(const PageQuery&) {
+  return page_of(json::object{{"version", kOllamaVersion}});
+}
+// Programs that look for Ollama ask for this.
+ApiResult<PageText> ollama_root_page(const PageQuery&) {
+  return PageText{"Ollama is running", "text/plain; charset=utf-8"};
 }
 
 }  // namespace llmrt::server

@@ -36,5 +36,9 @@ ApiResult<PageText> model_info_page(const PageQuery& query);
 ApiResult<PageText> load_page(const PageQuery& query);
 ApiResult<PageText> loads_page(const PageQuery& query);
 ApiResult<PageText> config_page(const PageQuery& query);
+ApiResult<PageText> ollama_tags_page(const PageQuery& query);
+ApiResult<PageText> ollama_ps_page(const PageQuery& query);
+ApiResult<PageText> ollama_version_page(const PageQuery& query);
+ApiResult<PageText> ollama_root_page(const PageQuery& query);
 
 }  // namespace llmrt::server

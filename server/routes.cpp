@@ -4,6 +4,8 @@
 
 #include "server/http.h"
 #include "server/responses_request.h"
+#include "server/messages_request.h"
+#include "server/ollama_info.h"
 #include "server/tokenize.h"
 
 namespace llmrt::server {
@@ -12,6 +14,8 @@ namespace {
 constexpr JsonHandler kTokenizing = {tokenize, CountedPath::kTokenize};
 constexpr JsonHandler kDetokenizing = {detokenize, CountedPath::kDetokenize};
 constexpr JsonHandler kCountingResponses = {count_responses, CountedPath::kResponses};
+constexpr JsonHandler kMessagesCount = {count_messages, CountedPath::kCountTokens};
+constexpr JsonHandler kOllamaShow = {ollama_show, CountedPath::kOllamaShow};
 constexpr bool kNoModel = false;
 
 // The last names are what routers and load generators made for SGLang ask for.
@@ -40,6 +44,15 @@ constexpr RouteRow kRoutes[] = {
     {Method::kGet, "/get_model_info", false, model_info_page},
     {Method::kGet, "/get_load", false, load_page},
     {Method::kGet, "/loads", true, loads_page},
+    {Method::kPost, "/messages", true, Endpoint::kMessages, true, Access::kProtected, ErrorForm::kMessages},
+    {Method::kPost, "/messages/count_tokens", true, kMessagesCount, true, Access::kProtected, ErrorForm::kMessages},
+    {Method::kPost, "/api/chat", false, Endpoint::kOllamaChat, true, Access::kProtected, ErrorForm::kOllama},
+    {Method::kPost, "/api/generate", false, Endpoint::kOllamaGenerate, true, Access::kProtected, ErrorForm::kOllama},
+    {Method::kPost, "/api/show", false, kOllamaShow, true, Access::kProtected, ErrorForm::kOllama},
+    {Method::kGet, "/api/tags", false, ollama_tags_page, true, Access::kProtected, ErrorForm::kOllama},
+    {Method::kGet, "/api/ps", false, ollama_ps_page, true, Access::kProtected, ErrorForm::kOllama},
+    {Method::kGet, "/api/version", false, ollama_version_page, kNoModel, Access::kOpen, ErrorForm::kOllama},
+    {Method::kGet, "/", false, ollama_root_page, kNoModel, Access::kOpen},
 };
 constexpr std::string_view kV1 = "/v1", kRest = "{id}";
 

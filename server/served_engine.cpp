@@ -2,6 +2,7 @@
 
 #include "core/base/utf8.h"
 #include "server/api_request.h"
+#include "server/messages_request.h"
 
 namespace llmrt::server {
 
@@ -10,6 +11,7 @@ Status finish_model(ServedModel* model) {
     return make_error(ErrorCode::kInvalidArgument, "model: expected a name in UTF-8, found {}",
                       replace_invalid_utf8(model->id));
   model->text_bytes_max = text_bytes_max(*model);
+  model->shows_inline_system = renders_inline_system(*model);
   return {};
 }
 

@@ -23,6 +23,13 @@ struct ServedOrigin {
   std::string kv_dtype;
 };
 
+// The model's file, as Ollama's clients are told of it. Empty: not known.
+struct ServedFile {
+  std::string architecture, encoding;  // "llama", "q4_1"
+  uint64_t num_weights = 0, num_bytes = 0;
+  std::string digest;  // hexadecimal
+};
+
 struct ServedModel {
   std::string id;       // as clients name it
   int64_t created = 0;  // seconds since 1970
@@ -32,10 +39,13 @@ struct ServedModel {
   std::shared_ptr<const Tokenizer> tokenizer;         // null: token ids only
   std::shared_ptr<const ChatTemplate> chat_template;  // null: no chat
   std::string no_chat_reason;                         // why there is none
+  // The template shows system messages between others where they stand, as finish_model finds.
+  bool shows_inline_system = false;
   // The most bytes of a text that may fit in the context, as Server::listen finds (text_bytes_max); 0: no such bound.
   size_t text_bytes_max = 0;
   ServedOrigin origin;
   std::shared_ptr<const DeviceMonitor> device_monitor;  // of the origin's device; null: nobody tells of it
+  ServedFile file;
   // How answers of chats are written; null: as plain text.
   std::shared_ptr<const ResolvedFormat> chat_format;
   bool reads_answers = true;  // thoughts and calls are told apart from content

@@ -14,9 +14,22 @@
 namespace llmrt::server {
 
 // The paths whose bodies may have fields that are ignored.
-enum class CountedPath { kChatCompletions, kCompletions, kTokenize, kDetokenize, kInfill, kResponses };
-inline constexpr std::array<const char*, 6> kCountedPaths = {
-    "/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize", "/infill", "/v1/responses"};
+enum class CountedPath {
+  kChatCompletions,
+  kCompletions,
+  kTokenize,
+  kDetokenize,
+  kInfill,
+  kResponses,
+  kMessages,
+  kCountTokens,
+  kOllamaChat,
+  kOllamaGenerate,
+  kOllamaShow
+};
+inline constexpr std::array<const char*, 11> kCountedPaths = {
+    "/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize", "/infill", "/v1/responses",
+    "/v1/messages", "/v1/messages/count_tokens", "/api/chat", "/api/generate", "/api/show"};
 
 struct ServerFigures {
   std::map<int, uint64_t> responses;         // by status

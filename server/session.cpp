@@ -378,6 +378,7 @@ asio::awaitable<bool> Session::compute(Incoming& request, const JsonHandler& han
 ParseContext Session::parse_context(const RequestHead& head) const {
   ParseContext context;
   context.strict_fields = state_->config.strict_fields;
+  context.keeps_client_headers = state_->config.keeps_client_headers;
   context.request_class = head.request_class;
   context.cache_salt = head.cache_salt;
   context.key_salt = caller_.key.cache_salt;

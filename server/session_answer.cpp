@@ -201,6 +201,12 @@ asio::awaitable<bool> Session::answer(Incoming& request, const Dialect& dialect)
   const ParseNotes notes = wanted.made;
   state_->count_ignored_fields(dialect.counted, notes.ignored_fields.size());
 
+  if (!wanted.made.ready.empty()) {
+    Headers headers;
+    for (const auto& [name, value] : notes.headers) headers.emplace_back(name, value);
+    std::string ready = std::move(wanted.made.ready);
+    co_return co_await reply(200, "application/json", std::move(ready), request, headers);
+  }
   const auto outbox = std::make_shared<Outbox>(socket_.get_executor(), wanted.lease->door, account_);
   AnswerHead head;
   head.id = make_id_of(dialect.id_begin);

@@ -361,7 +361,7 @@ void add_headers(ApiRequest& request, std::optional<int64_t> max_tokens) {
   if (max_tokens && *max_tokens > int64_t{least})
     request.headers.emplace_back("x-llmrt-max-tokens", fmt::to_string(least));
   if (!request.ignored_fields.empty())
-    request.headers.emplace_back("x-llmrt-ignored", join_ignored(request.ignored_fields));
+    request.headers.emplace_back(kIgnoredHeader, join_ignored(request.ignored_fields));
 }
 
 }  // namespace llmrt::server

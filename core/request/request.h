@@ -87,7 +87,7 @@ struct TokenEvent : TokenOutcome {
   bool is_prompt = false;
   RequestId request_id = 0;    // of the branch
   uint32_t branch = 0;         // which of the request's n
-  uint32_t cached_tokens = 0;  // with branch 0's finish: prompt tokens that the prefix cache spared
+  uint32_t cached_tokens = 0;  // of branch 0: prompt tokens that the prefix cache spared
   TimeNs time_ns = 0;          // when the step's result was taken
 };
 

@@ -32,7 +32,6 @@ void Exits::end(Sequence& sequence, RequestState state, TokenEvent event, Finish
   parts_.timeouts.erase(sequence);
   sequence.move_to(state);
 
-  event.cached_tokens = sequence.record.cached_tokens;
   event.finish = finish;
   parts_.journal.tell(sequence, std::move(event), now);
   parts_.journal.note_end(sequence, finish, now);

@@ -134,6 +134,7 @@ void Journal::trace(const Sequence& sequence) {
 void Journal::tell(const Sequence& sequence, TokenEvent event, TimeNs now) {
   event.request_id = sequence.request.id;
   event.branch = sequence.branch;
+  event.cached_tokens = sequence.record.cached_tokens;
   event.time_ns = now;
   events_.push_back(std::move(event));
 }

@@ -13,6 +13,8 @@
 #include "server/json_reader.h"
 #include "server/known_fields.h"
 #include "server/responses_request.h"
+#include "server/messages_request.h"
+#include "server/ollama_request.h"
 #include "server/tokenize.h"
 #include "tests/server/letter_model.h"
 
@@ -37,7 +39,7 @@ void check_notes(const ParseNotes& notes) {
 void check(const ApiResult<ApiRequest>& parsed) {
   const auto* accepted = std::get_if<ApiRequest>(&parsed);
   if (!accepted) return;
-  LLMRT_CHECK(!accepted->prompts.empty(), "an accepted request has a prompt");
+  LLMRT_CHECK(accepted->prompts.empty() == !accepted->ready.empty(), "an accepted request has a prompt or its answer");
   check_notes(*accepted);
   for (const PromptRequest& prompt : accepted->prompts) {
     const Request& request = prompt.request;
@@ -47,6 +49,19 @@ void check(const ApiResult<ApiRequest>& parsed) {
     LLMRT_CHECK(validate(request.sampling, kLetterVocabulary).ok(), "sampling parameters outside their ranges");
     LLMRT_CHECK(request.min_tokens <= request.max_tokens, "more tokens asked for than allowed");
   }
+}
+
+// A count is that of the request itself.
+void check_count(const boost::json::object& body, const ParseContext& context) {
+  ParseNotes notes;
+  const auto counted = count_messages(body, model(), context, &notes);
+  check_notes(notes);
+  const auto parsed = parse_messages(body, model(), context);
+  const auto* accepted = std::get_if<ApiRequest>(&parsed);
+  if (!accepted) return;
+  const auto* count = std::get_if<boost::json::object>(&counted);
+  LLMRT_CHECK(count != nullptr && count->at("input_tokens").to_number<size_t>() == accepted->prompts[0].request.prompt.size(),
+              "a request is counted as it is served");
 }
 
 }  // namespace
@@ -62,6 +77,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     check(parse_chat(body->get_object(), model(), context));
     check(parse_completion(body->get_object(), model(), context));
     check(parse_responses(body->get_object(), model(), context));
+    check(parse_messages(body->get_object(), model(), context));
+    check(parse_ollama_chat(body->get_object(), model(), context));
+    check(parse_ollama_generate(body->get_object(), model(), context));
+    check_count(body->get_object(), context);
     ParseNotes notes;
     (void)tokenize(body->get_object(), model(), context, &notes);
     check_notes(notes);

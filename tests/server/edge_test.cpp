@@ -57,7 +57,7 @@ TEST_CASE("paths have aliases, and nothing else is normalised") {
   CHECK(find_route("GET", "/models/a").rest == "a");
   CHECK(find_route("GET", "/models/%").rest == "%");
   CHECK(found("/v1/loads") == "/loads");
-  for (const char* path : {"/", "/v1", "/v1/", "/v1/v1/models", "/v1/health", "//health", "/health//", "/he%61lth%00",
+  for (const char* path : {"/v1", "/v1/", "/v1/v1/models", "/v1/health", "//health", "/health//", "/he%61lth%00",
                            "/%", "/HEALTH", "/v1/chat"})
     CHECK(found(path) == "none");
   CHECK(known_paths().find("POST /v1/chat/completions, ") != std::string::npos);
@@ -78,7 +78,7 @@ TEST_CASE("a path has the methods of its rows") {
     CHECK(find_route(method_name(row.method), fmt::format("{}{}", row.is_v1 ? "/v1" : "", row.path)).row == &row);
     if (row.access == Access::kOpen) open.emplace(row.path);
   }
-  CHECK(open == std::set<std::string>{"/health", "/ready", "/live", "/version"});
+  CHECK(open == std::set<std::string>{"/", "/health", "/ready", "/live", "/version", "/api/version"});
 }
 
 TEST_CASE("what is shown of a text from outside is short and plain") {

@@ -185,6 +185,7 @@ int main(int argc, char** argv) {
   app.add_option("--io-threads", options.server.io_threads);
   app.add_option("--work-threads", options.server.work_threads);
   app.add_option("--body-bytes", options.server.body_bytes_max);
+  app.add_flag("--keep-client-headers", options.server.keeps_client_headers);
   app.add_option("--connections", options.server.connections_max);
   app.add_option_function<uint64_t>("--client-memory-mib",
                                     [&](uint64_t mib) { options.server.client_memory_bytes = mib << 20; });

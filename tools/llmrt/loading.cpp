@@ -385,6 +385,15 @@ EngineConfig engine_config(const EngineOptions& options) {
   return config;
 }
 
+static server::ServedFile served_file(const Model& model) {
+  server::ServedFile file{.architecture = model.config.architecture,
+                          .encoding = model.encoding,
+                          .num_bytes = model.weights.bytes(),
+                          .digest = to_hex(model_digest(model))};
+  for (const WeightTensor& tensor : model.weights.tensors) file.num_weights += tensor.rows * tensor.columns;
+  return file;
+}
+
 std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& options, const Clock* clock, bool quiet) {
   open.times.model_ns = clock->now_ns();
   Result<std::unique_ptr<Backend>> backend = open_device(options.device);
@@ -424,6 +433,7 @@ Result<std::unique_ptr<Engine>> try_open_engine(OpenModel& open, const EngineCon
   if (!engine) return engine;
   open.served.context_max = (*engine)->config().context_max;
   open.served.block_tokens = (*engine)->memory_plan().block_tokens;
+  open.served.file = served_file(*open.model);
   const Caps& caps = (*engine)->backend().caps();
   open.served.origin = {.version = LLMRT_VERSION,
                         .backend = caps.device_id.substr(0, caps.device_id.find(':')),

@@ -265,6 +265,11 @@ void add_serve(CLI::App& app) {
                  "refuse fields that have no effect here, also in messages; without it they are ignored and named in "
                  "the header x-llmrt-ignored")
       ->group(group);
+  command
+      ->add_flag("--keep-client-headers", server.keeps_client_headers,
+                 "/v1/messages: keep the line x-anthropic-billing-header that agents put first into the system text; it "
+                 "changes with every call, so nothing behind it is found in the prefix cache")
+      ->group(group);
   command->add_option("--connections", server.connections_max, "connections open at once, at most")
       ->check(number_range(size_t{1}, size_t{1} << 20))
       ->capture_default_str()
@@ -368,8 +373,12 @@ void add_serve(CLI::App& app) {
     if (option->nonpositional() && option->get_items_expected_max() > 1 && !option->get_positional())
       option->expected(1)->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->footer(
-      "Paths: POST /v1/chat/completions, /v1/completions, /tokenize, /detokenize; GET /v1/models, /health, /ready,\n"
-      "/live, /version, /metrics, /config, /server_info, /model_info, /get_load, /v1/loads.\n"
+      "Paths: POST /v1/chat/completions, /v1/completions, /v1/messages, /tokenize, /detokenize; GET /v1/models,
+"
+      "/health, /ready, /live, /version, /metrics, /config, /server_info, /model_info, /get_load, /v1/loads; Ollama's
+"
+      "under /api.
+"
       "  curl http://127.0.0.1:8000/v1/chat/completions \\\n"
       "    -H 'Content-Type: application/json' \\\n"
       "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n"
