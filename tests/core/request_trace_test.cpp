@@ -262,8 +262,9 @@ TEST_CASE("with one token there is no time per token, and what was not reached h
 
   const RequestId prefilling = run.submit(100, 4);
   for (int i = 0; i < 3; ++i) run.tick();
-  run.engine->cancel(prefilling, {});
+  run.engine->cancel(prefilling, {}, FinishReason::kDisconnected);
   run.tick();
+  CHECK(run.record_of(prefilling).finish == FinishReason::kDisconnected);
   CHECK(run.record_of(prefilling).prefill_ms.has_value());
   CHECK_FALSE(run.record_of(prefilling).decode_ms.has_value());
 }

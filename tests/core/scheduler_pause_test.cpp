@@ -77,7 +77,9 @@ commit
 plan
   2[6,7)* 3[0,7)*
 preemptions
+  1 for 3: 4 tokens, 1 blocks, time 1
 states
+  1 PREEMPTED, 2 DECODING, 3 DECODING
 commit
   2: 103
   3: 100
@@ -94,6 +96,7 @@ plan
   nothing
 go 1
 plan
+  1[0,5)*
 )");
 }
 
