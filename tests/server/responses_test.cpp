@@ -483,6 +483,19 @@ TEST_CASE("log-probabilities are those of the message's text") {
   CHECK(answering.stream.find("encrypted_content") == std::string::npos);
 }
 
+TEST_CASE("a response is in progress while its prompt is computed") {
+  Answering answering(R"({"input": "a"})");
+  for (int i = 0; i < 3; ++i) answering.streamer->keep_alive(answering.stream);
+  CHECK(types_of(answering.events()) == "created\nin_progress\nin_progress\nin_progress\n");
+  answering.feed("hi");
+  CHECK(types_of(answering.events()) ==
+        "created\nin_progress\nin_progress\nin_progress\noutput_item.added\ncontent_part.added\noutput_text.delta\n"
+        "output_text.done\ncontent_part.done\noutput_item.done\ncompleted\n");
+  std::string late;
+  answering.streamer->keep_alive(late);
+  CHECK(late == ": waiting\n\n");
+}
+
 TEST_CASE("an error inside a stream is a failed response") {
   ApiError busy = to_api_error(Error{ErrorCode::kOverloaded, "full"});
   busy.retry_after_s = 3;
