@@ -1,11 +1,9 @@
 // What models write: body to Requests, events to one answer or to a stream. How both look is the dialect's.
 #include <algorithm>
 #include <limits>
-#include <random>
 
-#include "server/ids.h"
+#include "server/answer_steps.h"
 #include "server/session_model.h"
-#include "server/thinking.h"
 
 namespace llmrt::server {
 namespace {
@@ -15,12 +13,6 @@ namespace json = boost::json;
 
 // What a body asks for, and of which model.
 using Wanted = Held<ApiRequest>;
-
-uint64_t random_seed() {
-  thread_local std::mt19937_64 generator{(static_cast<uint64_t>(std::random_device{}()) << 32) |
-                                         std::random_device{}()};
-  return generator();
-}
 
 // About the text that events become.
 size_t text_bytes(std::span<const ChoiceEvent> events) {
@@ -36,16 +28,6 @@ std::span<const ChoiceEvent> slice_of(std::span<const ChoiceEvent> events) {
   size_t count = 0, bytes = 0;
   while (count < events.size() && bytes < kSliceBytes) bytes += text_bytes(events.subspan(count++, 1));
   return events.first(count);
-}
-
-// How a choice ended badly.
-ApiError bad_end(const ChoiceDelta& delta) {
-  if (delta.error) return to_api_error(*delta.error);
-  return to_api_error(make_error(ErrorCode::kCancelled, "the request was ended by the server"));
-}
-bool ended_badly(FinishReason finish) {
-  return finish == FinishReason::kCancelled || finish == FinishReason::kDisconnected ||
-         finish == FinishReason::kTimeout || finish == FinishReason::kError;
 }
 
 }  // namespace
@@ -157,7 +139,7 @@ std::optional<ApiError> Session::Flight::write_drafts(std::span<const ChoiceEven
     if (choices[entry.choice].ends_early()) continue;
     writer->note(entry.event);
     const ChoiceDelta delta = choices[entry.choice].advance(entry.event);
-    if (ended_badly(delta.finish)) return bad_end(delta);
+    if (auto error = end_error(delta)) return error;
     if (delta.finish != FinishReason::kNone) close_choice(entry.choice);
     writer->add(entry.choice, delta);
   }
@@ -171,7 +153,7 @@ std::optional<ApiError> Session::Flight::write_chunks(std::span<const ChoiceEven
     if (choices[entry.choice].ends_early()) continue;
     writer->note(entry.event);
     const ChoiceDelta delta = choices[entry.choice].advance(entry.event);
-    if (ended_badly(delta.finish)) return bad_end(delta);
+    if (auto error = end_error(delta)) return error;
     if (delta.finish != FinishReason::kNone) close_choice(entry.choice);
     const bool is_last = delta.finish != FinishReason::kNone && num_open == 0;
     writer->chunk(entry.choice, delta, choices, is_last, out);
@@ -208,19 +190,12 @@ asio::awaitable<bool> Session::answer(Incoming& request, const Dialect& dialect)
     co_return co_await reply(200, "application/json", std::move(ready), request, headers);
   }
   const auto outbox = std::make_shared<Outbox>(socket_.get_executor(), wanted.lease->door, account_);
-  AnswerHead head;
-  head.id = make_id_of(dialect.id_begin);
-  head.request_id = request_id_;
-  head.created =
-      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  AnswerHead head = make_answer_head(dialect, request_id_);
   if (const auto error = co_await constrain(wanted.made, wanted.lease->model))
     co_return co_await reply_error(*error, request);
   if (client_gone_) co_return false;
   if (const auto error = charge_prompts(wanted.made)) co_return co_await reply_error(*error, request);
-  std::vector<PromptRequest>& prompts = wanted.made.prompts;
-  const size_t num_prompts = prompts.size();
-  for (size_t i = 0; i < num_prompts; ++i)
-    prompts[i].request.name = num_prompts == 1 ? head.id : fmt::format("{}-{}", head.id, i);
+  name_requests(wanted.made, head.id);
   Flight flight(state_, account_, wanted, dialect, outbox, std::move(head));
   flight.session = this;
   flight.key = caller_.account;
@@ -262,12 +237,7 @@ asio::awaitable<std::optional<ApiError>> Session::constrain(ApiRequest& wanted, 
     co_await compiled->arrived.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   }
   if (!compiled->answer) co_return client_has_gone();
-  if (!compiled->answer->ok()) co_return structure_error(*wanted.form.structure, compiled->answer->error());
-  wanted.form.warnings = structure_warnings(*wanted.form.structure, ***compiled->answer);
-  auto constraint = with_thought_budget(**compiled->answer, *wanted.form.structure, model);
-  if (!constraint) co_return to_api_error(constraint.error());
-  for (PromptRequest& prompt : wanted.prompts) prompt.request.constraint = *constraint;
-  co_return std::nullopt;
+  co_return take_constraint(wanted, model, *compiled->answer);
 }
 
 void Session::start_watch() {

@@ -60,6 +60,12 @@ std::vector<uint64_t> memory_shares(uint64_t total_bytes, const std::vector<uint
   return shares;
 }
 
+std::future<std::shared_ptr<GrammarCompiler>> make_grammars(std::shared_ptr<const Tokenizer> tokenizer) {
+  return std::async(std::launch::async, [tokenizer = std::move(tokenizer)] {
+    return tokenizer ? std::make_shared<GrammarCompiler>(TokenVocabulary::create(*tokenizer)) : nullptr;
+  });
+}
+
 EngineLoader::EngineLoader(LoaderConfig config, const Clock* clock, std::shared_ptr<Log> log)
     : config_(std::move(config)), clock_(clock), log_(std::move(log)) {}
 
@@ -87,11 +93,7 @@ Result<std::shared_ptr<LoadedModel>> EngineLoader::load(ModelIdx model, std::fun
   Result<OpenModel> open = try_open_model(config_.models[model]);
   if (!open) return open.error();
   for (const std::string& warning : open->warnings) log_->warn("model '{}': {}", open->served.id, warning);
-  // Takes a while with a large vocabulary: beside the weights.
-  std::future<std::shared_ptr<GrammarCompiler>> grammars =
-      std::async(std::launch::async, [tokenizer = open->served.tokenizer] {
-        return tokenizer ? std::make_shared<GrammarCompiler>(TokenVocabulary::create(*tokenizer)) : nullptr;
-      });
+  std::future<std::shared_ptr<GrammarCompiler>> grammars = make_grammars(open->served.tokenizer);
   Result<std::unique_ptr<Backend>> backend = open_device(config_.device);
   if (!backend) return backend.error();
   EngineConfig config = config_.engine;
@@ -112,6 +114,7 @@ Result<std::shared_ptr<LoadedModel>> EngineLoader::assemble(OpenModel open, std:
   served.created = std::time(nullptr);
   served.grammars = std::move(grammars);
   served.thought_field = config_.thought_field;
+  served.policy = config_.policy;
   served.tells_structures = config_.sample_trace != nullptr;
   if (served.chat_format && served.chat_format->format->has_thoughts())
     served.thought_tokens_max = config_.thought_tokens_max;

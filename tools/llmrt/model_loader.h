@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,11 +29,15 @@ struct LoaderConfig {
   std::string thought_field, request_trace, worker_id;
   std::optional<uint32_t> thought_tokens_max;  // where the chat format has thoughts
   std::shared_ptr<TraceWriter> sample_trace;
+  std::shared_ptr<const Policy> policy;  // of every answer; null: none
 };
 
 // The shares of models whose weights take so many bytes. Pure.
 std::vector<uint64_t> memory_shares(uint64_t total_bytes, const std::vector<uint64_t>& weight_bytes,
                                     uint32_t num_shares);
+
+// Takes a while with a large vocabulary: on a thread of its own. Null where there is no tokenizer.
+std::future<std::shared_ptr<GrammarCompiler>> make_grammars(std::shared_ptr<const Tokenizer> tokenizer);
 
 class EngineLoader final : public ModelLoader {
  public:

@@ -117,6 +117,7 @@ void add_tokenize(CLI::App& app);
 void add_complete(CLI::App& app);
 void add_chat(CLI::App& app);
 void add_serve(CLI::App& app);
+void add_batch(CLI::App& app);
 void add_ps(CLI::App& app);
 void add_stop(CLI::App& app);
 void add_explain(CLI::App& app);

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/platform/free_memory.h"
+#include "server/policy_file.h"
 #include "server/server.h"
 #include "tools/llmrt/control.h"
 #include "tools/llmrt/model_loader.h"
@@ -27,6 +28,7 @@ struct Options {
   std::string request_trace, worker_id = "0";
   std::string thought_field = "reasoning_content";
   int64_t reasoning_budget = -1;
+  std::string policy;  // a file
   std::string config;  // a file
   bool prints_config = false;
   std::string settings;                     // in effect, for /config
@@ -71,6 +73,11 @@ LoaderConfig loader_config(const Options& options, std::vector<ModelOptions> mod
   config.thought_field = options.thought_field;
   config.request_trace = options.request_trace;
   config.worker_id = options.worker_id;
+  if (!options.policy.empty()) {
+    Result<std::shared_ptr<const Policy>> policy = server::read_policy_file(options.policy);
+    if (!policy) fail(kUsage, fmt::format("--policy: {}", policy.error().message));
+    config.policy = *std::move(policy);
+  }
   if (options.reasoning_budget >= 0) config.thought_tokens_max = static_cast<uint32_t>(options.reasoning_budget);
   return config;
 }
@@ -88,11 +95,7 @@ OpenModel open_only_model(const Options& options, const ModelOptions& model) {
 std::shared_ptr<LoadedModel> load_only_model(const Options& options, OpenModel open, EngineLoader& loader,
                                              const Clock* clock, std::shared_ptr<TraceWriter>* trace,
                                              std::function<void(Error)> on_lost) {
-  // Takes a while with a large vocabulary: beside the weights.
-  std::future<std::shared_ptr<GrammarCompiler>> grammars =
-      std::async(std::launch::async, [tokenizer = open.served.tokenizer] {
-        return tokenizer ? std::make_shared<GrammarCompiler>(TokenVocabulary::create(*tokenizer)) : nullptr;
-      });
+  std::future<std::shared_ptr<GrammarCompiler>> grammars = make_grammars(open.served.tokenizer);
   std::unique_ptr<Engine> engine = open_engine(open, options.engine, clock, /*quiet=*/false);
   *trace = open_trace(options.sample_trace, *engine);
   loader.set_sample_trace(*trace);
@@ -187,6 +190,13 @@ void add_serve(CLI::App& app) {
       ->capture_default_str()
       ->type_name("N")
       ->group(group);
+  command
+      ->add_option(
+          "--policy", options->policy,
+          "what no answer may say: a JSON file with strings, expressions and ignore_case; an answer ends before "
+          "it, with content_filter")
+      ->type_name("FILE")
+      ->group(group);
   command->add_option("--host", server.hosts, "names or addresses to listen on: all addresses of each")
       ->delimiter(',')
       ->default_str("127.0.0.1")
@@ -266,9 +276,10 @@ void add_serve(CLI::App& app) {
                  "the header x-llmrt-ignored")
       ->group(group);
   command
-      ->add_flag("--keep-client-headers", server.keeps_client_headers,
-                 "/v1/messages: keep the line x-anthropic-billing-header that agents put first into the system text; it "
-                 "changes with every call, so nothing behind it is found in the prefix cache")
+      ->add_flag(
+          "--keep-client-headers", server.keeps_client_headers,
+          "/v1/messages: keep the line x-anthropic-billing-header that agents put first into the system text; it "
+          "changes with every call, so nothing behind it is found in the prefix cache")
       ->group(group);
   command->add_option("--connections", server.connections_max, "connections open at once, at most")
       ->check(number_range(size_t{1}, size_t{1} << 20))
@@ -373,12 +384,9 @@ void add_serve(CLI::App& app) {
     if (option->nonpositional() && option->get_items_expected_max() > 1 && !option->get_positional())
       option->expected(1)->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->footer(
-      "Paths: POST /v1/chat/completions, /v1/completions, /v1/messages, /tokenize, /detokenize; GET /v1/models,
-"
-      "/health, /ready, /live, /version, /metrics, /config, /server_info, /model_info, /get_load, /v1/loads; Ollama's
-"
-      "under /api.
-"
+      "Paths: POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /tokenize, /detokenize; GET "
+      "/v1/models, /health, /ready, /live, /version, /metrics, /config, /openapi.json, /server_info, /model_info, "
+      "/get_load, /v1/loads; Ollama's under /api.\n"
       "  curl http://127.0.0.1:8000/v1/chat/completions \\\n"
       "    -H 'Content-Type: application/json' \\\n"
       "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n"
