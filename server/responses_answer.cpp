@@ -50,8 +50,8 @@ class ResponsesWriter final : public AnswerWriter {
     response_event(final_event(), final_status(), &choices, nullptr);
     out_ = nullptr;
   }
-  // Codex gives a stream up in which no event came for some minutes, and comments are none: while the prompt is computed
-  // the response tells that it is in progress.
+  // Codex gives a stream up in which no event came for some minutes, and comments are none: while the prompt is
+  // computed the response tells that it is in progress.
   void keep_alive(std::string& out) override {
     if (!response_.items.empty()) return AnswerWriter::keep_alive(out);
     out_ = &out;

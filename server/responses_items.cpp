@@ -21,8 +21,8 @@ constexpr std::array<std::string_view, 10> kSkipped = {
 
 class ItemsReader {
  public:
-  ItemsReader(Fields& outer, bool strict, ClientPaths* paths, std::vector<std::string>& ignored)
-      : outer_(outer), strict_(strict), paths_(*paths), ignored_(ignored) {}
+  ItemsReader(Fields& outer, const InputRules& rules, ClientPaths* paths, std::vector<std::string>& ignored)
+      : outer_(outer), rules_(rules), strict_(rules.strict), paths_(*paths), ignored_(ignored) {}
 
   void add_system(std::string text, const std::string& path) {
     // Templates want one system message, at the beginning; agents send instructions and messages of developers there.
@@ -31,7 +31,11 @@ class ItemsReader {
       first.append("\n\n").append(text);
       return;
     }
-    add_message("system", json::string(text), path, "content");
+    // Moved to the beginning it would change the prefix that the cache knows.
+    if (messages_.empty() || rules_.shows_inline_system)
+      add_message("system", json::string(text), path, "content");
+    else
+      add_message("user", json::string("<system-reminder>\n" + text + "\n</system-reminder>"), path, "content");
   }
   void add_user(std::string_view text, const std::string& path) { add_message("user", json::string(text), path, ""); }
   void read(const json::value& value, size_t index) {
@@ -197,6 +201,7 @@ class ItemsReader {
   }
 
   Fields& outer_;
+  const InputRules rules_;
   const bool strict_;
   ClientPaths& paths_;
   std::vector<std::string>& ignored_;
@@ -207,8 +212,8 @@ class ItemsReader {
 
 }  // namespace
 
-json::array read_input(Fields& fields, bool strict, ClientPaths* paths, std::vector<std::string>& ignored) {
-  ItemsReader reader(fields, strict, paths, ignored);
+json::array read_input(Fields& fields, const InputRules& rules, ClientPaths* paths, std::vector<std::string>& ignored) {
+  ItemsReader reader(fields, rules, paths, ignored);
   if (auto text = fields.string("instructions", kMessageTextBytesMax); text && !text->empty())
     reader.add_system(std::move(*text), "instructions");
   const json::value* input = fields.any("input");

@@ -32,8 +32,12 @@ constexpr std::array kElsewhere = {
 
 class ResponsesReader {
  public:
-  ResponsesReader(const json::object& body, const ParseContext& context)
-      : body_(body), fields_(body), strict_(context.strict_fields), form_(std::make_shared<ResponsesForm>()) {}
+  ResponsesReader(const json::object& body, const ServedModel& model, const ParseContext& context)
+      : body_(body),
+        fields_(body),
+        strict_(context.strict_fields),
+        shows_inline_system_(model.shows_inline_system),
+        form_(std::make_shared<ResponsesForm>()) {}
 
   // The chat's body; fields().failed() where the client's is wrong.
   json::object read() {
@@ -44,7 +48,7 @@ class ResponsesReader {
     paths.add_field("max_tokens", "max_output_tokens");
     paths.add_field("reasoning_effort", "reasoning.effort");
     json::object chat;
-    chat["messages"] = read_input(fields_, strict_, &paths, ignored_);
+    chat["messages"] = read_input(fields_, {strict_, shows_inline_system_}, &paths, ignored_);
     translate_tools(fields_, strict_, &chat, form_.get(), ignored_);
     read_reasoning(chat);
     read_text(chat);
@@ -191,7 +195,7 @@ class ResponsesReader {
 
   const json::object& body_;
   Fields fields_;
-  const bool strict_;
+  const bool strict_, shows_inline_system_;
   const std::shared_ptr<ResponsesForm> form_;
   std::vector<std::string> ignored_;
   json::value effort_;
@@ -206,8 +210,8 @@ void tell_as_client(ApiRequest* request, const ClientPaths& paths, std::vector<s
   }
   for (const std::string& name : request->ignored_fields) add_ignored(ignored, name);
   if (ignored.empty()) return;
-  std::erase_if(request->headers, [](const auto& header) { return header.first == "x-llmrt-ignored"; });
-  request->headers.emplace_back("x-llmrt-ignored", join_ignored(ignored));
+  std::erase_if(request->headers, [](const auto& header) { return header.first == kIgnoredHeader; });
+  request->headers.emplace_back(kIgnoredHeader, join_ignored(ignored));
   request->ignored_fields = std::move(ignored);
 }
 
@@ -217,7 +221,7 @@ ApiResult<ApiRequest> parse_responses(const json::object& body, const ServedMode
   // Before its members are copied.
   if (body.size() > kFieldsMax)
     return invalid_field("body", fmt::format("expected at most {} fields, found {}", kFieldsMax, body.size()));
-  ResponsesReader reader(body, context);
+  ResponsesReader reader(body, model, context);
   const json::object chat = reader.read();
   if (reader.fields().error()) return *reader.fields().error();
   const ClientPaths& paths = reader.form()->paths;

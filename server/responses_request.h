@@ -42,8 +42,13 @@ ApiResult<boost::json::object> count_responses(const boost::json::object& body, 
 
 // The parts of it. All may make `fields` fail, and name in `ignored` what they leave out.
 
+struct InputRules {
+  bool strict = false;               // unknown fields of items are refused
+  bool shows_inline_system = false;  // the template shows system messages where they stand
+};
 // instructions and input, to messages.
-boost::json::array read_input(Fields& fields, bool strict, ClientPaths* paths, std::vector<std::string>& ignored);
+boost::json::array read_input(Fields& fields, const InputRules& rules, ClientPaths* paths,
+                              std::vector<std::string>& ignored);
 // tools and tool_choice, to a chat's.
 void translate_tools(Fields& fields, bool strict, boost::json::object* chat, ResponsesForm* form,
                      std::vector<std::string>& ignored);

@@ -134,7 +134,7 @@ TEST_CASE("other shapes of input") {
        "<user>hi"},
       {R"({"input": [{"role": "user", "content": "a"}, {"role": "system", "content": "s"},
           {"role": "user", "content": [{"type": "input_text", "text": "b"}]}]})",
-       "<user>a<system>s<user>b"},
+       "<user>a<user><system-reminder>\ns\n</system-reminder><user>b"},
       {R"({"input": [{"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
           {"type": "reasoning", "summary": [], "content": null}]})",
        "<assistant>no"},
@@ -149,6 +149,13 @@ TEST_CASE("other shapes of input") {
     CHECK(prompt_of(model, parsed) == prompt);
     CHECK(ignored_of(parsed).empty());
   }
+  ServedModel inline_system = agent_model();
+  inline_system.shows_inline_system = true;
+  const char* middle = R"({"instructions": "i", "input": [{"role": "user", "content": "a"},
+      {"role": "developer", "content": "s"}]})";
+  CHECK(prompt_of(inline_system, parse_body(inline_system, middle)) == "<system>i<user>a<system>s");
+  CHECK(prompt_of(model, parse_body(model, middle)) ==
+        "<system>i<user>a<user><system-reminder>\ns\n</system-reminder>");
   CHECK(ignored_of(parse_body(model, R"({"input": "a", "truncation": "auto", "include": ["x.y"], "foo": 1})")) ==
         "include.x.y, truncation, foo");
 }
