@@ -231,13 +231,14 @@ class SettingsTest(unittest.TestCase):
     def test_what_is_printed_is_read_back_to_the_same(self):
         flags = ["a.gguf", "b \"quoted\" \\ ü.gguf", "--port", "0", "--host", "127.0.0.1,::1", "--model-wait-s", "2.5",
                  "--strict-fields", "--kv-dtype", "fp8", "--class-shares", "interactive=50/30",
-                 "--client-memory-mib", "64", "--context", "777", "--log-level", "warn", "--no-overlap"]
+                 "--client-memory-mib", "64", "--tls-cert", "c.pem", "--tls-key", "k.pem", "--unix-socket-mode", "0660",
+                 "--unix-socket", "/tmp/s", "--context", "777", "--log-level", "warn", "--no-overlap"]
         first = self.print_config(*flags)
         self.assertEqual(first.returncode, 0, first.stderr)
         again = self.print_config(text=first.stdout)
         self.assertEqual(again.stdout, first.stdout, again.stderr)
         for line in ["port = 0", 'host = ["127.0.0.1", "::1"]', "strict-fields = true", 'kv-dtype = "fp8"', "context = 777",
-                     "# connections = 4096", "model-wait-s = 2.5", "client-memory-mib = 64"]:
+                     'tls-key = "k.pem"', "# connections = 4096", "model-wait-s = 2.5", "client-memory-mib = 64"]:
             self.assertIn(f"\n{line}\n", first.stdout)
         # Every option is there.
         options = subprocess.run([PROGRAM, "serve", "--help-all"], capture_output=True, text=True, check=True).stdout
@@ -270,6 +271,7 @@ class SettingsTest(unittest.TestCase):
         self.refused("server = {port = 1}\n", "inline table")
         self.refused("name = \"\\ud800\"\n", "another escape")
         self.refused("config = 'x'\n", "1: config: there is no such setting")
+        self.refused("tls-key = 'k.pem'\n", "1: tls-key: expected tls-cert with it, found nothing")
         self.refused("port = 12h\n", "expected a number, true, false or a text in quotes, found 12h")
         self.assertIn("expected a file that can be read", self.print_config("--config", "/nowhere").stderr)
 

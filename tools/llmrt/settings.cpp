@@ -54,13 +54,14 @@ bool is_list(const CLI::Option& option) {
   return !is_flag(option) &&
          (option.get_items_expected_max() > 1 || option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll);
 }
-bool is_secret(const std::string& key) {
-  return key.find("key") != std::string::npos && !key.ends_with("-file");
+// A secret itself, not a file that holds one.
+bool is_secret(const CLI::Option& option) {
+  return key_of(option).find("key") != std::string::npos && !option.get_type_name().starts_with("FILE");
 }
 
 struct Setting {
   std::string key;
-  bool is_given = false, is_flag = false, is_list = false;
+  bool is_given = false, is_flag = false, is_list = false, is_secret = false;
   std::vector<std::string> values;  // given, or by default; none: no default
   std::string type;                 // "N"
 };
@@ -71,7 +72,8 @@ Setting setting_of(const CLI::Option& option) {
   setting.type = option.get_type_name().substr(0, option.get_type_name().find(':'));
   setting.is_flag = is_flag(option);
   setting.is_list = is_list(option);
-  if (setting.is_given && is_secret(setting.key))
+  setting.is_secret = is_secret(option);
+  if (setting.is_given && setting.is_secret)
     setting.values = {kHidden};
   else if (setting.is_given)
     setting.values = option.results();
@@ -183,6 +185,12 @@ void apply_settings(CLI::App& command, const std::string& path) {
   const Result<std::vector<TomlEntry>> entries = parse_toml(read_text(path));
   if (!entries) fail(kUsage, fmt::format("{}: {}", path, entries.error().message));
   for (const TomlEntry& entry : *entries) apply_entry(command, path, entry);
+  for (const TomlEntry& entry : *entries) {
+    CLI::Option* option = option_of(command, path, entry);
+    for (const CLI::Option* other : option->get_needs())
+      if (option->count() > 0 && other->count() == 0)
+        refuse(path, entry.line, fmt::format("{}: expected {} with it, found nothing", entry.key, key_of(*other)));
+  }
 }
 
 std::string settings_toml(const CLI::App& command) {
@@ -200,7 +208,7 @@ std::string settings_toml(const CLI::App& command) {
         at = end + 1;
       }
       const Setting setting = setting_of(*option);
-      const bool is_shown = setting.is_given && !is_secret(setting.key);
+      const bool is_shown = setting.is_given && !setting.is_secret;
       out += fmt::format("{}{} = {}\n", is_shown ? "" : "# ", setting.key, toml_value(setting));
     }
   }
