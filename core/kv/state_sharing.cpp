@@ -18,13 +18,12 @@ void PrefixSharing::learn_from(uint32_t group, const PrefixMatch& match) {
   checkpoints_[group - 1].learn(source, is_short, match.path_end);
 }
 
-// Whether the sequence that begins from the record, which it alone holds, goes on in it. So it does where the pool has
+// Whether the sequence that begins from the record goes on in it. So it does where the pool has
 // no other, and where another one would be lost that is worth more: with text of its own behind it (has_new_text) it is
 // the next turn of a conversation, and nobody else is expected to begin here.
 bool PrefixSharing::takes_place(uint32_t group, BlockId record, bool has_new_text) const {
   const BlockPool& pool = groups_.pool(group);
   const Checkpoints& checkpoints = checkpoints_[group - 1];
-  if (pool.references(record) > 1) return false;
   if (pool.num_free() == 0) return true;
   if (pool.num_free() > pool.num_cached() || checkpoints.is_used(record) || checkpoints.is_shared(record)) return false;
   return has_new_text && !checkpoints.is_worthless(checkpoints.least(pool));
@@ -42,6 +41,7 @@ void PrefixSharing::begin_from(uint32_t group, BlockTable& table, BlockId record
     table.source = record;
     return;
   }
+  LLMRT_CHECK(groups_.pool(group).references(record) == 1, "a sequence goes on in a record of its own");
   store_part(group, record);
   detach(group, record);
   table.blocks.push_back(record);
@@ -85,7 +85,7 @@ std::optional<BlockId> PrefixSharing::node_to_save(uint32_t group, std::span<con
 }
 
 Checkpoints::Place PrefixSharing::place_of(uint32_t group, std::span<const BlockTable> tables, uint32_t position,
-                                          CheckpointKind kind) const {
+                                           CheckpointKind kind) const {
   uint32_t at = position;
   BlockId record = last_before(group, tables, &at);
   while (record != kNoBlock && checkpoints_[group - 1].is_passed(record)) record = last_before(group, tables, &at);

@@ -1,10 +1,10 @@
 // How much of their prompts requests find where the model has recurrent layers: a hit needs a state, and states are
 // kept at few places. Method: the scheduler with pools of real sizes, plans carried out by nobody, one step ahead;
 // tokens that are drawn are a function of request and position.
+#include <fmt/format.h>
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <deque>
-#include <fmt/format.h>
 #include <map>
 
 #include "core/schedule/scheduler.h"

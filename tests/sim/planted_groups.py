@@ -94,8 +94,6 @@ BUGS = [
     ("a newer checkpoint drops whatever its record holds now", "core/kv/state_sharing.cpp",
      "  return contents(group).at(node, 0) == newest.record ? newest.record : kNoBlock;",
      "  return node == kNoBlock ? kNoBlock : newest.record;"),
-    ("a row goes on in a checkpoint that others begin from in the same step", "core/kv/state_sharing.cpp",
-     "  if (pool.references(record) > 1) return false;\n", ""),
     ("a row goes on in a checkpoint and begins from it", "core/kv/state_sharing.cpp",
      "  detach(group, record);\n  table.blocks.push_back(record);",
      "  detach(group, record);\n  table.blocks.push_back(record);\n  table.source = record;"),
