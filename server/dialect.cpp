@@ -3,10 +3,10 @@
 #include "core/base/check.h"
 #include "server/api_answer.h"
 #include "server/http.h"
-#include "server/responses_answer.h"
-#include "server/responses_request.h"
 #include "server/messages_answer.h"
 #include "server/ollama_answer.h"
+#include "server/responses_answer.h"
+#include "server/responses_request.h"
 
 namespace llmrt::server {
 namespace {

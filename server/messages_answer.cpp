@@ -106,12 +106,13 @@ class MessagesWriter final : public AnswerWriter {
     std::string text = fmt::format(
         "{{\"input_tokens\":{},\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":{},\"output_tokens\":{}",
         prompt - cached, cached, generated);
-    if (!is_begin) text += fmt::format(",\"output_tokens_details\":{{\"thinking_tokens\":{}}}", choice.num_thought_tokens());
+    if (!is_begin)
+      text += fmt::format(",\"output_tokens_details\":{{\"thinking_tokens\":{}}}", choice.num_thought_tokens());
     return text + "}";
   }
   std::string head() const {
-    return fmt::format("\"id\":{},\"type\":\"message\",\"role\":\"assistant\",\"model\":{}",
-                       json_string_text(head_.id), json_string_text(model_.id));
+    return fmt::format("\"id\":{},\"type\":\"message\",\"role\":\"assistant\",\"model\":{}", json_string_text(head_.id),
+                       json_string_text(model_.id));
   }
 
   // ---- a whole answer
@@ -144,8 +145,8 @@ class MessagesWriter final : public AnswerWriter {
   void close(std::string& out);
   void delta_event(std::string_view type, std::string_view field, std::string_view text, std::string& out) const {
     event("content_block_delta",
-          fmt::format("{{\"type\":\"content_block_delta\",\"index\":{},\"delta\":{{\"type\":\"{}\",\"{}\":{}}}}}", index_,
-                      type, field, json_string_text(text)),
+          fmt::format("{{\"type\":\"content_block_delta\",\"index\":{},\"delta\":{{\"type\":\"{}\",\"{}\":{}}}}}",
+                      index_, type, field, json_string_text(text)),
           out);
   }
   void part_event(const AnswerPart& part, std::string& out);
@@ -186,8 +187,8 @@ bool MessagesWriter::append_block(MessageBlock&& block, TextPieces& body) const 
     return true;
   }
   body.append("{\"type\":\"text\",\"text\":");
-  body.append(json_string_text(
-      fmt::format("{{\"name\": {}, \"arguments\": {}}}", json_string_text(block.name), block.input)));
+  body.append(
+      json_string_text(fmt::format("{{\"name\": {}, \"arguments\": {}}}", json_string_text(block.name), block.input)));
   body.append("}");
   return false;
 }

@@ -51,8 +51,8 @@ constexpr ChatOnly kChatOnly[] = {
 };
 
 // What the translation itself reads.
-constexpr std::array kTranslated = {"messages",      "system",         "tools",         "tool_choice", "thinking",
-                                    "output_config", "output_format",  "stop_sequences", "max_tokens",  "top_k"};
+constexpr std::array kTranslated = {"messages",      "system",        "tools",          "tool_choice", "thinking",
+                                    "output_config", "output_format", "stop_sequences", "max_tokens",  "top_k"};
 
 // Anthropic's own tools: "web_search_20250305", "bash_20250124" ...
 bool is_server_tool(std::string_view type) {
@@ -251,9 +251,9 @@ class MessagesTranslator {
     for (size_t i = 0; i < stops->size(); ++i) {
       const json::value& stop = (*stops)[i];
       if (!stop.is_string() || stop.get_string().size() > kStopStringBytesMax)
-        return fields_.fail(fmt::format("stop_sequences.{}", i),
-                            fmt::format("expected a string of at most {} bytes, found {}", kStopStringBytesMax,
-                                        describe(stop)));
+        return fields_.fail(
+            fmt::format("stop_sequences.{}", i),
+            fmt::format("expected a string of at most {} bytes, found {}", kStopStringBytesMax, describe(stop)));
       if (!stop.get_string().empty()) out_.stops.emplace_back(stop.get_string());
     }
     out_.chat["stop"] = *stops;
@@ -363,7 +363,7 @@ ApiResult<json::object> count_messages(const json::object& body, const ServedMod
 
 bool renders_inline_system(const ServedModel& model) {
   if (!model.chat_template || !model.tokenizer) return false;
-  constexpr std::array kTurns = {std::pair{"system", "qa1"}, std::pair{"user", "qb2"},   std::pair{"system", "qc3"},
+  constexpr std::array kTurns = {std::pair{"system", "qa1"},    std::pair{"user", "qb2"},   std::pair{"system", "qc3"},
                                  std::pair{"assistant", "qd4"}, std::pair{"system", "qe5"}, std::pair{"user", "qf6"}};
   json::array messages;
   for (const auto& [role, text] : kTurns) messages.push_back({{"role", role}, {"content", text}});

@@ -1,7 +1,7 @@
 // Bodies of POST /v1/messages and /v1/messages/count_tokens, in the form of Anthropic's Messages, to Requests of the
 // core: each becomes the body of a chat, which parse_chat reads; errors name the client's own fields
-// ("messages.3.content.1"). Nothing is sorted or moved, so that a conversation that grows keeps its beginning. Pure; may
-// take long for a long prompt: not for an I/O thread. docs/api.md lists every field.
+// ("messages.3.content.1"). Nothing is sorted or moved, so that a conversation that grows keeps its beginning. Pure;
+// may take long for a long prompt: not for an I/O thread. docs/api.md lists every field.
 #pragma once
 
 #include <boost/json.hpp>
@@ -21,10 +21,10 @@ inline constexpr size_t kMessageBlocksMax = 16384;  // of one message, or of a t
 
 // An answer in this form.
 struct MessagesForm : DialectForm {
-  int64_t max_tokens = 1;      // that were asked for
-  bool is_cut = false;         // the context leaves fewer
+  int64_t max_tokens = 1;       // that were asked for
+  bool is_cut = false;          // the context leaves fewer
   bool hides_thoughts = false;  // their blocks are empty
-  bool shows_nothing = false;  // the prompt alone was wanted, for the prefix cache
+  bool shows_nothing = false;   // the prompt alone was wanted, for the prefix cache
 };
 
 // A body as a chat's, and which of the client's parts its parts are from.
@@ -32,8 +32,8 @@ struct TranslatedMessages {
   static constexpr size_t kSystem = static_cast<size_t>(-1);
 
   boost::json::object chat;
-  std::vector<size_t> message_of;    // by message of the chat: the client's, or kSystem
-  std::vector<size_t> tool_of;       // likewise
+  std::vector<size_t> message_of;  // by message of the chat: the client's, or kSystem
+  std::vector<size_t> tool_of;     // likewise
   std::vector<std::string> stops;
   std::vector<std::string> ignored;  // "tools.web_search_20250305", as the header has them
   MessagesForm form;

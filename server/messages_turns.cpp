@@ -103,11 +103,9 @@ void TurnBuilder::add_system(Fields& fields) {
     if (rest.size() < first.size()) first = rest;
     if (first.empty()) blocks.parts.erase(blocks.parts.begin());
   }
-  const bool says_nothing = std::ranges::all_of(blocks.parts, [](const json::value& part) {
-    return part.get_object().at("text").get_string().empty();
-  });
-  if (!says_nothing)
-    add_turn({{"role", "system"}, {"content", std::move(blocks.parts)}}, TranslatedMessages::kSystem);
+  const bool says_nothing = std::ranges::all_of(
+      blocks.parts, [](const json::value& part) { return part.get_object().at("text").get_string().empty(); });
+  if (!says_nothing) add_turn({{"role", "system"}, {"content", std::move(blocks.parts)}}, TranslatedMessages::kSystem);
 }
 
 void TurnBuilder::add_message(Fields& outer, const json::value& value, size_t index) {

@@ -17,8 +17,8 @@ ApiResult<ModelIdx> find_model(const ModelHost& models, std::string_view name) {
   // As is_name_of() has it.
   constexpr std::string_view kLatest = ":latest";
   const bool has_tag = name.ends_with(kLatest);
-  const std::string other = has_tag ? std::string(name.substr(0, name.size() - kLatest.size()))
-                                    : fmt::format("{}{}", name, kLatest);
+  const std::string other =
+      has_tag ? std::string(name.substr(0, name.size() - kLatest.size())) : fmt::format("{}{}", name, kLatest);
   if (const std::optional<ModelIdx> found = models.find(other)) return *found;
   std::vector<std::string> names;
   for (const ModelFigures& figures : models.figures()) names.push_back(figures.name);

@@ -68,7 +68,9 @@ class OllamaWriter final : public AnswerWriter {
   void end(const std::vector<Choice>& choices, std::string& out) override {
     out += line_begin(form_, head_.created) + said(Part::kContent, "") + done_members(choices[0]) + "}\n";
   }
-  void fail(const ApiError& error, std::string& out) override { out += json::serialize(error_body(error, {ErrorForm::kOllama})) + "\n"; }
+  void fail(const ApiError& error, std::string& out) override {
+    out += json::serialize(error_body(error, {ErrorForm::kOllama})) + "\n";
+  }
   // An empty line is none to clients that read each line as JSON.
   void keep_alive(std::string& out) override { line(Part::kContent, "", out); }
 

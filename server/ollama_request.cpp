@@ -128,8 +128,8 @@ class OllamaTranslator {
   // Nothing is to be written: the model is to be loaded, or to go. It stays.
   void set_idle() {
     const json::value* keep = fields_.any("keep_alive");
-    const bool goes = keep && (is_neutral(Neutral::kZero, *keep) ||
-                               (keep->is_string() && keep->get_string().starts_with('0')));
+    const bool goes =
+        keep && (is_neutral(Neutral::kZero, *keep) || (keep->is_string() && keep->get_string().starts_with('0')));
     idle_ = goes ? "unload" : "load";
     Fields fields(body_);
     check_model_name(fields, model_);
@@ -148,7 +148,8 @@ class OllamaTranslator {
     if (const auto seed = inner.integer("seed", INT64_MIN, INT64_MAX); seed && *seed >= 0) body_["seed"] = *seed;
     if (const auto length = inner.integer("num_predict", -kTokens, kTokens); length && *length > 0)
       body_["max_tokens"] = *length;
-    if (const auto context = inner.integer("num_ctx", -kTokens, kTokens); context && *context > int64_t{model_.context_max})
+    if (const auto context = inner.integer("num_ctx", -kTokens, kTokens);
+        context && *context > int64_t{model_.context_max})
       ignore(inner, "num_ctx", "options.num_ctx");
     inner.for_each_unread([&](std::string_view name, const json::value& value) {
       if (is_known(name, Endpoint::kChat) && !body_.contains(name))

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "server/http.h"
-#include "server/responses_request.h"
 #include "server/messages_request.h"
 #include "server/ollama_info.h"
+#include "server/responses_request.h"
 #include "server/tokenize.h"
 
 namespace llmrt::server {

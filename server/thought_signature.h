@@ -1,5 +1,6 @@
-// The signature of a thought, which clients send back beside it: a MAC (HMAC-SHA256, RFC 2104) under a key that is drawn
-// once a process. Thoughts that come back are taken whatever it says; it is there since clients expect one. One owner.
+// The signature of a thought, which clients send back beside it: a MAC (HMAC-SHA256, RFC 2104) under a key that is
+// drawn once a process. Thoughts that come back are taken whatever it says; it is there since clients expect one. One
+// owner.
 #pragma once
 
 #include <string>

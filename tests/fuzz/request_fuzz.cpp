@@ -12,9 +12,9 @@
 #include "server/http.h"
 #include "server/json_reader.h"
 #include "server/known_fields.h"
-#include "server/responses_request.h"
 #include "server/messages_request.h"
 #include "server/ollama_request.h"
+#include "server/responses_request.h"
 #include "server/tokenize.h"
 #include "tests/server/letter_model.h"
 
@@ -60,8 +60,9 @@ void check_count(const boost::json::object& body, const ParseContext& context) {
   const auto* accepted = std::get_if<ApiRequest>(&parsed);
   if (!accepted) return;
   const auto* count = std::get_if<boost::json::object>(&counted);
-  LLMRT_CHECK(count != nullptr && count->at("input_tokens").to_number<size_t>() == accepted->prompts[0].request.prompt.size(),
-              "a request is counted as it is served");
+  LLMRT_CHECK(
+      count != nullptr && count->at("input_tokens").to_number<size_t>() == accepted->prompts[0].request.prompt.size(),
+      "a request is counted as it is served");
 }
 
 }  // namespace

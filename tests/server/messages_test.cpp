@@ -1,5 +1,5 @@
-// Anthropic's Messages: bodies to prompts, errors under the client's own names, answers as blocks and as events in their
-// order, and counts that agree.
+// Anthropic's Messages: bodies to prompts, errors under the client's own names, answers as blocks and as events in
+// their order, and counts that agree.
 #include <boost/json.hpp>
 
 #include <set>
@@ -45,10 +45,14 @@ TEST_CASE("messages: a body becomes the prompt of a chat") {
   CHECK(prompt_of(model, accepted(R"("system": "be", "thinking": {"type": "adaptive"}, )" + kAsk, model)) ==
         "<|start|>system:be<|end|><|start|>user:hi<|end|><|start|>assistant:");
   CHECK(prompt_of(model, accepted(R"("output_config": {"effort": "max"}, "thinking": {"type": "enabled",
-        "budget_tokens": 2048}, )" + kAsk, model)) == "<|start|>user:hi<|end|><|start|>assistant:<high>");
-  const ApiRequest request = accepted(R"("system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}},
+        "budget_tokens": 2048}, )" + kAsk,
+                                  model)) == "<|start|>user:hi<|end|><|start|>assistant:<high>");
+  const ApiRequest request =
+      accepted(R"("system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}},
       {"type": "text", "text": "b"}], "stop_sequences": ["X"], "top_k": 3, "temperature": 0.5, "metadata": {"user_id":
-      "{\"a\": 1}"}, "service_tier": "auto", "context_management": {"edits": []}, "stream": true, )" + kAsk, model);
+      "{\"a\": 1}"}, "service_tier": "auto", "context_management": {"edits": []}, "stream": true, )" +
+                   kAsk,
+               model);
   CHECK(prompt_of(model, request).starts_with("<|start|>system:a\nb<|end|>"));
   CHECK(request.form.stream);
   CHECK(request.prompts[0].request.max_tokens == 64);
@@ -84,7 +88,8 @@ TEST_CASE("messages: two turns of a role in a row are one, and an empty result s
   const ServedModel model = dialect_model();
   CHECK(prompt_of(model, accepted(R"("messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"},
       {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "w", "input": {}}]},
-      {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}])", model)) ==
+      {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}])",
+                                  model)) ==
         "<|start|>user:a\nb<|end|><|start|>assistant:<call>w={}<|end|><|start|>tool:<|end|><|start|>assistant:<no>");
 }
 
@@ -116,8 +121,8 @@ TEST_CASE("messages: a header line of agents is dropped from the system text") {
   const ServedModel model = dialect_model();
   const std::string line = "x-anthropic-billing-header: cc_version=2.1; cch=abcde;";
   const auto prompt = [&](const std::string& system, bool keeps = false) {
-    return prompt_of(model, accepted("\"system\": " + system + ", " + kAsk, model,
-                                     ParseContext{.keeps_client_headers = keeps}));
+    return prompt_of(
+        model, accepted("\"system\": " + system + ", " + kAsk, model, ParseContext{.keeps_client_headers = keeps}));
   };
   const std::string plain = prompt(R"([{"type": "text", "text": "be"}])");
   CHECK(prompt(fmt::format(R"([{{"type": "text", "text": "{}"}}, {{"type": "text", "text": "be"}}])", line)) == plain);
@@ -130,19 +135,24 @@ TEST_CASE("messages: a header line of agents is dropped from the system text") {
 TEST_CASE("messages: a last turn of the assistant is gone on with") {
   const ServedModel model = dialect_model();
   CHECK(prompt_of(model, accepted(R"("messages": [{"role": "user", "content": "hi"},
-      {"role": "assistant", "content": "The answer is ("}])", model)) ==
-        "<|start|>user:hi<|end|><|start|>assistant:The answer is (");
-  CHECK(prompt_of(model, accepted(R"("messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": ""}])",
-                                  model)) == "<|start|>user:hi<|end|><|start|>assistant:<no>");
+      {"role": "assistant", "content": "The answer is ("}])",
+                                  model)) == "<|start|>user:hi<|end|><|start|>assistant:The answer is (");
+  CHECK(prompt_of(model,
+                  accepted(R"("messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": ""}])",
+                           model)) == "<|start|>user:hi<|end|><|start|>assistant:<no>");
   CHECK(refused(R"("messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [
-      {"type": "tool_use", "id": "t", "name": "w", "input": {}}]}])", model).param == "messages.1");
+      {"type": "tool_use", "id": "t", "name": "w", "input": {}}]}])",
+                model)
+            .param == "messages.1");
 }
 
 TEST_CASE("messages: tools, their choice and dated tools") {
   const ServedModel model = dialect_model();
   const ApiRequest request = accepted(R"("tools": [{"name": "w", "input_schema": {"type": "object"}, "strict": true},
       {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}, {"type": "bash_20250124", "name": "bash"}],
-      "tool_choice": {"type": "any", "disable_parallel_tool_use": true}, )" + kAsk, model);
+      "tool_choice": {"type": "any", "disable_parallel_tool_use": true}, )" +
+                                          kAsk,
+                                      model);
   REQUIRE(request.form.structure->tools.size() == 1);
   CHECK(request.form.structure->tools[0].is_strict);
   CHECK(request.form.structure->choice == AnswerStructure::Choice::kRequired);
@@ -230,9 +240,11 @@ TEST_CASE("messages: unknown fields are ignored and named, or refused where that
   CHECK(header_of(accepted(members, model), kIgnoredHeader).find("xyzzy") != std::string::npos);
   CHECK(refused(members, model, ParseContext{.strict_fields = true}).status == 400);
   CHECK(refused(R"("messages": [{"role": "user", "content": [{"type": "text", "text": "a", "odd": 1}]}])", model,
-                ParseContext{.strict_fields = true}).param == "messages.0.content.0.odd");
+                ParseContext{.strict_fields = true})
+            .param == "messages.0.content.0.odd");
   accepted(R"("messages": [{"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {"type":
-      "ephemeral"}, "citations": null}]}])", model, ParseContext{.strict_fields = true});
+      "ephemeral"}, "citations": null}]}])",
+           model, ParseContext{.strict_fields = true});
 }
 
 TEST_CASE("messages: a prompt that is too long is told in the words that clients look for") {
@@ -280,7 +292,8 @@ std::vector<MessageEvent> read_events(std::string_view text) {
     const size_t line = one.find('\n');
     REQUIRE(one.starts_with("event: "));
     REQUIRE(one.substr(line + 1).starts_with("data: "));
-    events.push_back({std::string(one.substr(7, line - 7)), json::parse(std::string(one.substr(line + 7))).as_object()});
+    events.push_back(
+        {std::string(one.substr(7, line - 7)), json::parse(std::string(one.substr(line + 7))).as_object()});
     CHECK(events.back().data.at("type").as_string() == events.back().name);
   }
   return events;
@@ -399,7 +412,8 @@ TEST_CASE("messages: a stop string ends the answer and is told") {
   const ServedModel model = dialect_model("hermes");
   for (const bool stream : {false, true}) {
     const ApiRequest request = accepted(
-        fmt::format(R"("stream": {}, "stop_sequences": ["Observation:", "END"], {}, {})", stream, kWeather, kAsk), model);
+        fmt::format(R"("stream": {}, "stop_sequences": ["Observation:", "END"], {}, {})", stream, kWeather, kAsk),
+        model);
     const auto writer = make_messages_writer(model, request.form, {"msg_1", 1, ""});
     const WrittenAnswer answer = write_answer(model, request, *writer, "Thought.\nEND of it");
     const json::object message = stream ? assembled(read_events(answer.text)) : json::parse(answer.text).as_object();
@@ -408,8 +422,8 @@ TEST_CASE("messages: a stop string ends the answer and is told") {
     CHECK(message.at("content").at(0).at("text") == "Thought.\n");
     // A call that is whole beats a stop string behind it.
     const auto other = make_messages_writer(model, request.form, {"msg_1", 1, ""});
-    const WrittenAnswer called = write_answer(
-        model, request, *other, "<tool_call>\n{\"name\": \"w\", \"arguments\": {}}\n</tool_call>\nEND");
+    const WrittenAnswer called =
+        write_answer(model, request, *other, "<tool_call>\n{\"name\": \"w\", \"arguments\": {}}\n</tool_call>\nEND");
     const json::object second = stream ? assembled(read_events(called.text)) : json::parse(called.text).as_object();
     CHECK(second.at("stop_reason") == "tool_use");
     CHECK(second.at("stop_sequence").is_null());
@@ -479,7 +493,8 @@ TEST_CASE("messages: thoughts may be left out, and so may the answer") {
   const ServedModel model = dialect_model("hermes");
   for (const bool stream : {false, true}) {
     const ApiRequest request = accepted(
-        fmt::format(R"("stream": {}, "thinking": {{"type": "adaptive", "display": "omitted"}}, {})", stream, kAsk), model);
+        fmt::format(R"("stream": {}, "thinking": {{"type": "adaptive", "display": "omitted"}}, {})", stream, kAsk),
+        model);
     const auto writer = make_messages_writer(model, request.form, {"msg_1", 1, ""});
     const WrittenAnswer answer = write_answer(model, request, *writer, "<think>\nsecret\n</think>\n\nHi");
     const json::object message = stream ? assembled(read_events(answer.text)) : json::parse(answer.text).as_object();

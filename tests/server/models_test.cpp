@@ -157,6 +157,21 @@ TEST_CASE("the field model picks the model, which is loaded for it; without it t
   CHECK(run.host->figures(0).num_unloads + run.host->figures(1).num_unloads == 1);
 }
 
+TEST_CASE("clients of Ollama see all models under a tag, and load one by asking for it") {
+  Several run;
+  const json::array listed = body_of(run.exchange(get("/api/tags"))).at("models").as_array();
+  REQUIRE(listed.size() == 3);
+  CHECK(listed[1].at("name") == "y:latest");
+  const std::string ask = R"({"model": "y:latest", "prompt": "q", "raw": true, "stream": false})";
+  CHECK(body_of(run.exchange(post("/api/generate", ask))).at("model") == "y:latest");
+  CHECK(run.state("y") == "ready");
+  CHECK(body_of(run.ask("y:latest")).at("model") == "y");
+  bool is_running = false;
+  for (const json::value& model : body_of(run.exchange(get("/api/ps"))).at("models").as_array())
+    is_running |= model.at("name") == "y:latest";
+  CHECK(is_running);
+}
+
 TEST_CASE("an unknown model is a 404 that says how many there are") {
   Several run;
   const std::string response = run.ask("w");

@@ -52,7 +52,8 @@ TEST_CASE("ollama: a chat becomes the prompt of a chat, and options its paramete
       {"city": "Rome"}}}]}, {"role": "tool", "content": "sun", "tool_name": "w"}],
       "tools": [{"function": {"name": "w", "parameters": {"type": "object"}}}], "think": false, "keep_alive": "5m",
       "options": {"temperature": 0.5, "num_predict": 7, "seed": 3, "stop": ["X"], "top_k": 4, "repeat_penalty": 1.5,
-      "num_ctx": 2048, "num_gpu": 1, "num_thread": 4}})", model);
+      "num_ctx": 2048, "num_gpu": 1, "num_thread": 4}})",
+                                             model);
   CHECK(prompt_of(model, request) ==
         "<T>w<|start|>system:be<|end|><|start|>user:hi<|end|><|start|>assistant:<th>hm</th><call>w={\"city\": \"Rome\"}"
         "<|end|><|start|>tool:sun<|end|><|start|>assistant:<no>");
@@ -70,7 +71,8 @@ TEST_CASE("ollama: what has no effect is named, and what would shape the answer 
   const ServedModel model = dialect_model();
   const std::string ask = R"("messages": [{"role": "user", "content": "hi"}])";
   const ApiRequest request = ollama_accepted(
-      parse_ollama_chat, "{" + ask + R"(, "xyz": 1, "options": {"num_ctx": 1000000, "abc": 2, "seed": -1, "num_predict": -2}})", model);
+      parse_ollama_chat,
+      "{" + ask + R"(, "xyz": 1, "options": {"num_ctx": 1000000, "abc": 2, "seed": -1, "num_predict": -2}})", model);
   CHECK(ignored_of(request) == "options.num_ctx, options.abc, xyz");
   CHECK(request.prompts[0].request.max_tokens + request.prompts[0].request.prompt.size() == model.context_max);
   const auto param = [&](const std::string& members) {
@@ -84,21 +86,23 @@ TEST_CASE("ollama: what has no effect is named, and what would shape the answer 
   CHECK(param(R"("logprobs": true)") == "logprobs");
   CHECK(param(R"("template": "x")") == "template");
   CHECK(param(R"("response_format": {"type": "json_object"})") == "response_format");
-  CHECK(ollama_refused(parse_ollama_chat, R"({"messages": [{"role": "user", "content": "a", "images": ["AA=="]}]})", model)
+  CHECK(ollama_refused(parse_ollama_chat, R"({"messages": [{"role": "user", "content": "a", "images": ["AA=="]}]})",
+                       model)
             .param == "messages[0].images");
   CHECK(ollama_refused(parse_ollama_chat, "{" + ask + R"(, "model": "other"})", model).status == 404);
   CHECK(ollama_refused(parse_ollama_chat, "{" + ask + R"(, "options": {"abc": 1}})", model,
-                       ParseContext{.strict_fields = true}).param == "options.abc");
-  CHECK(ollama_refused(parse_ollama_chat, "{" + ask + R"(, "think": true})", dialect_model("plain")).message.find(
-            "does not support thinking") != std::string::npos);
+                       ParseContext{.strict_fields = true})
+            .param == "options.abc");
+  CHECK(ollama_refused(parse_ollama_chat, "{" + ask + R"(, "think": true})", dialect_model("plain"))
+            .message.find("does not support thinking") != std::string::npos);
 }
 
 TEST_CASE("ollama: format holds an answer to JSON, or to a schema") {
   const ServedModel model = dialect_model();
   for (const char* format : {"\"json\"", R"({"type": "object", "properties": {"a": {"type": "integer"}}})"}) {
     const ApiRequest request = ollama_accepted(
-        parse_ollama_chat, fmt::format(R"({{"messages": [{{"role": "user", "content": "hi"}}], "format": {}}})", format),
-        model);
+        parse_ollama_chat,
+        fmt::format(R"({{"messages": [{{"role": "user", "content": "hi"}}], "format": {}}})", format), model);
     CHECK(request.form.structure->content);
     CHECK(request.grammar);
   }
@@ -112,9 +116,11 @@ TEST_CASE("ollama: a text is a chat of one turn, as it is where it is raw, and o
   CHECK(prompt(R"({"prompt": "hi", "system": "be"})") ==
         "<|start|>system:be<|end|><|start|>user:hi<|end|><|start|>assistant:");
   CHECK(prompt(R"({"prompt": "hi<|end|>", "raw": true, "think": true})") == "hi<|end|>");
-  CHECK(ollama_accepted(parse_ollama_generate, R"({"prompt": "hi", "raw": true})", model).prompts[0].request.max_tokens ==
-        model.context_max - 2);
-  CHECK(ollama_refused(parse_ollama_generate, R"({"prompt": "hi", "raw": true, "system": "x"})", model).param == "system");
+  CHECK(
+      ollama_accepted(parse_ollama_generate, R"({"prompt": "hi", "raw": true})", model).prompts[0].request.max_tokens ==
+      model.context_max - 2);
+  CHECK(ollama_refused(parse_ollama_generate, R"({"prompt": "hi", "raw": true, "system": "x"})", model).param ==
+        "system");
   CHECK(ollama_refused(parse_ollama_generate, R"({"prompt": "hi", "context": [1, 2]})", model).param == "context");
   CHECK(ollama_refused(parse_ollama_generate, R"({"prompt": "a", "suffix": "b"})", model).param == "suffix");
   model.fim = FimTokens{.prefix = 300, .suffix = 301, .middle = 302};
@@ -130,20 +136,25 @@ TEST_CASE("ollama: nothing to write means that the model is there") {
     return json::parse(ollama_accepted(parse, body, model).ready).as_object();
   };
   CHECK(ready(parse_ollama_chat, R"({"model": "letters"})").at("done_reason") == "load");
-  CHECK(ready(parse_ollama_chat, R"({"model": "letters", "messages": [], "keep_alive": 0})").at("done_reason") == "unload");
+  CHECK(ready(parse_ollama_chat, R"({"model": "letters", "messages": [], "keep_alive": 0})").at("done_reason") ==
+        "unload");
   CHECK(ready(parse_ollama_generate, R"({"model": "letters:latest"})").at("response") == "");
   CHECK(ollama_refused(parse_ollama_generate, R"({"model": "other"})", model).status == 404);
 }
 
 TEST_CASE("ollama: lines of a stream say what the whole answer says") {
   const ServedModel model = dialect_model();
-  const std::string said = "<think>\nhm\n</think>\n\nI look.\n<tool_call>\n{\"name\": \"w\", \"arguments\": {\"city\": "
-                           "\"Rome\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"w\", \"arguments\": {}}\n</tool_call>";
+  const std::string said =
+      "<think>\nhm\n</think>\n\nI look.\n<tool_call>\n{\"name\": \"w\", \"arguments\": {\"city\": "
+      "\"Rome\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"w\", \"arguments\": {}}\n</tool_call>";
   json::value whole, streamed;
   for (const bool stream : {false, true}) {
-    const ApiRequest request = ollama_accepted(
-        parse_ollama_chat, fmt::format(R"({{"model": "letters:latest", "stream": {}, "think": true, "messages": [{{"role":
-        "user", "content": "hi"}}], "tools": [{{"type": "function", "function": {{"name": "w"}}}}]}})", stream), model);
+    const ApiRequest request =
+        ollama_accepted(parse_ollama_chat,
+                        fmt::format(R"({{"model": "letters:latest", "stream": {}, "think": true, "messages": [{{"role":
+        "user", "content": "hi"}}], "tools": [{{"type": "function", "function": {{"name": "w"}}}}]}})",
+                                    stream),
+                        model);
     const test::SimClock clock;
     const auto writer = make_ollama_writer(model, request.form, {"x", 1764472577, ""}, clock);
     const WrittenAnswer answer = write_answer(model, request, *writer, said);
@@ -210,8 +221,10 @@ TEST_CASE("ollama: times are those of the prompt and of the answer, in nanosecon
 TEST_CASE("ollama: a call that is no JSON is a text") {
   const ServedModel model = dialect_model();
   const ApiRequest request = ollama_accepted(
-      parse_ollama_chat, R"({"stream": false, "messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function",
-      "function": {"name": "w"}}]})", model);
+      parse_ollama_chat,
+      R"({"stream": false, "messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function",
+      "function": {"name": "w"}}]})",
+      model);
   const test::SimClock clock;
   const auto writer = make_ollama_writer(model, request.form, {"x", 1, ""}, clock);
   const WrittenAnswer answer = write_answer(
@@ -223,7 +236,8 @@ TEST_CASE("ollama: a call that is no JSON is a text") {
 
 TEST_CASE("ollama: the lists name the model with a tag, and what it can do") {
   ServedModel model = dialect_model();
-  model.file = {.architecture = "llama", .encoding = "q4_1", .num_weights = 134515008, .num_bytes = 92000000, .digest = "ab"};
+  model.file = {
+      .architecture = "llama", .encoding = "q4_1", .num_weights = 134515008, .num_bytes = 92000000, .digest = "ab"};
   const json::object row = ollama_tag(model);
   CHECK(row.at("name") == "letters:latest");
   CHECK(row.at("details").at("parameter_size") == "134.5M");
@@ -247,9 +261,11 @@ TEST_CASE("dialects: both are served over HTTP, with their own headers, errors a
   Running running;
   running.engine->tokens = {'H', 'i'};
   const std::string ask = R"("messages": [{"role": "user", "content": "a"}])";
-  const std::string whole = running.exchange(post("/v1/messages?beta=true", R"({"max_tokens": 9, )" + ask + "}",
-      "Connection: close\r\nanthropic-version: 2023-06-01\r\nanthropic-beta: nobody-knows-2099-01-01\r\nx-api-key: k\r\n"
-      "x-request-id: mine\r\n"));
+  const std::string whole =
+      running.exchange(post("/v1/messages?beta=true", R"({"max_tokens": 9, )" + ask + "}",
+                            "Connection: close\r\nanthropic-version: 2023-06-01\r\nanthropic-beta: "
+                            "nobody-knows-2099-01-01\r\nx-api-key: k\r\n"
+                            "x-request-id: mine\r\n"));
   CHECK(status_of(whole) == 200);
   CHECK(whole.find("request-id: mine\r\n") != std::string::npos);
   const json::object message = body_of(whole);
@@ -257,7 +273,8 @@ TEST_CASE("dialects: both are served over HTTP, with their own headers, errors a
   CHECK(message.at("content").at(0).at("text") == "Hi");
   CHECK(message.at("stop_reason") == "max_tokens");
 
-  const std::string stream = running.exchange(post("/v1/messages", R"({"stream": true, "max_tokens": 9, )" + ask + "}"));
+  const std::string stream =
+      running.exchange(post("/v1/messages", R"({"stream": true, "max_tokens": 9, )" + ask + "}"));
   CHECK(stream.find("Content-Type: text/event-stream") != std::string::npos);
   CHECK(stream.find("event: message_start\ndata: ") != std::string::npos);
   CHECK(stream.find("event: message_stop\ndata: ") != std::string::npos);
@@ -268,7 +285,8 @@ TEST_CASE("dialects: both are served over HTTP, with their own headers, errors a
   CHECK(body_of(counted).at("input_tokens").to_number<size_t>() == running.engine->requests()[0].prompt.size());
   CHECK(running.engine->requests().size() == before);
 
-  const std::string wrong = running.exchange(post("/v1/messages", "{" + ask + "}", "Connection: close\r\nx-request-id: mine\r\n"));
+  const std::string wrong =
+      running.exchange(post("/v1/messages", "{" + ask + "}", "Connection: close\r\nx-request-id: mine\r\n"));
   CHECK(status_of(wrong) == 400);
   CHECK(body_of(wrong).at("error").at("type") == "invalid_request_error");
   CHECK(body_of(wrong).at("request_id") == "mine");
@@ -287,7 +305,8 @@ TEST_CASE("dialects: both are served over HTTP, with their own headers, errors a
   CHECK(body_of(running.exchange(get("/api/version"))).at("version") == kOllamaVersion);
   CHECK(body_of(running.exchange(get("/api/tags"))).at("models").at(0).at("model") == "letters:latest");
   CHECK(running.exchange(get("/")).ends_with("Ollama is running"));
-  CHECK(status_of(running.exchange(post("/v1/chat/completions", R"({"model": "letters:latest", )" + ask + "}"))) == 200);
+  CHECK(status_of(running.exchange(post("/v1/chat/completions", R"({"model": "letters:latest", )" + ask + "}"))) ==
+        200);
 }
 
 TEST_CASE("dialects: an engine that is full is told as each dialect has it") {
