@@ -315,6 +315,7 @@ void write_server(Writer& out, const ServerFigures& server) {
   out.head(Kind::kCounter, "tls_handshakes_total", "TLS handshakes, by result.");
   out.value("tls_handshakes_total", server.handshakes, {{"result", "ok"}});
   out.value("tls_handshakes_total", server.failed_handshakes, {{"result", "failed"}});
+  write_access(out, server.access);
   out.gauge("connections_open", server.connections_open, "Open connections.");
   out.gauge("connections_limit", server.connections_limit, "Most connections that may be open: --connections.");
   if (server.client_memory_limit_bytes == 0) return;
@@ -440,7 +441,6 @@ std::string metrics_text(const MetricsSource& source, MetricsFormat format) {
   write_engine(out, source.stats, source.model, source.grammars);
   write_device(out, source.model);
   write_server(out, source.server);
-  write_access(out, source.server.access);
   write_process(out, source.process);
   return out.take();
 }

