@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "server/routes.h"
+#include "tests/server/open_paths.h"
 #include "tests/server/running.h"
 
 namespace llmrt::server {
@@ -54,8 +55,7 @@ TEST_CASE("without a key and with a wrong one every protected path is 401") {
       return run.exchange(bytes);
     };
     INFO(method_name(row.method) << " " << path);
-    const bool is_open = path == "/health" || path == "/ready" || path == "/live" || path == "/version" ||
-                         path == "/api/version";
+    const bool is_open = is_open_path(path);
     for (const std::string& headers :
          {std::string("Connection: close\r\n"), bearer("wrong"), bearer(kSecret + "x"), bearer(kSecret.substr(1)),
           std::string("Connection: close\r\nAuthorization: Basic " + kSecret + "\r\n"),

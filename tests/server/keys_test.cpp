@@ -7,6 +7,7 @@
 
 #include "server/key_ring.h"
 #include "server/routes.h"
+#include "tests/server/open_paths.h"
 
 namespace llmrt::server {
 namespace {
@@ -100,7 +101,6 @@ TEST_CASE("a key comes as a bearer token or in x-api-key, once") {
 }
 
 TEST_CASE("every route needs a key but those on a list") {
-  const std::vector<std::string_view> open = {"/health", "/ready", "/live", "/version"};
   REQUIRE(routes().size() >= 18);
   size_t num_open = 0;
   for (const RouteRow& row : routes()) {
@@ -109,12 +109,12 @@ TEST_CASE("every route needs a key but those on a list") {
     head.method = method_name(row.method);
     const Route route = find_route(head.method, row.path);
     REQUIRE(route.row == &row);
-    const bool is_open = std::find(open.begin(), open.end(), row.path) != open.end();
+    const bool is_open = is_open_path(row.path);
     CHECK(needs_key(head, route, false) == !is_open);
     CHECK(needs_key(head, route, true) == (!is_open && row.path != "/metrics"));
     num_open += is_open;
   }
-  CHECK(num_open == open.size());
+  CHECK(num_open == 6);
   RequestHead head;
   head.method = "GET";
   CHECK(needs_key(head, find_route("GET", "/nothing"), true));
