@@ -67,6 +67,7 @@ struct Block {
   Meeting everyone;
   std::vector<Meeting> warps, warpgroups, named;
   std::vector<unsigned char> shared;
+  dim3 threads{0, 0, 0};  // that the fibers' indices are for
 };
 const std::function<void()>* kernel_thread;
 unsigned num_threads;        // of a block
@@ -94,6 +95,37 @@ Fiber& fiber() {
   std::abort();
 }
 
+void enter(unsigned b, unsigned thread) {
+  current_block = b;
+  current_thread = thread;
+  blockIdx = block().index;
+  threadIdx = fiber().index;
+}
+
+// The order of threads in a block.
+bool wants_reverse() {
+  const char* order = std::getenv("LLMRT_EMULATOR_ORDER");
+  return order && std::string_view(order) == "reverse";
+}
+const bool runs_reverse = wants_reverse();
+unsigned nth_of(unsigned n, unsigned count) {
+  return runs_reverse ? count - 1 - n : n;
+}
+#if !defined(__SANITIZE_ADDRESS__)
+// False when no thread of the block behind the current one could go on, or one must be started first.
+bool enter_next() {
+  Fiber* const fibers = block().fibers.data();
+  for (unsigned n = nth_of(current_thread, num_threads) + 1; n < num_threads; ++n) {
+    const Fiber& next = fibers[nth_of(n, num_threads)];
+    if (next.done || next.must_wait()) continue;
+    if (!next.started) return false;
+    enter(current_block, nth_of(n, num_threads));
+    return true;
+  }
+  return false;
+}
+#endif
+
 // GCC's own pair of jumps is the fastest; callers must take every register for lost (noipa). The address sanitizer only
 // follows the slow pair.
 #if defined(__SANITIZE_ADDRESS__)
@@ -107,8 +139,12 @@ void to_fiber() {
 [[noreturn, gnu::noipa]] void jump(Place& place) {
   __builtin_longjmp(place, 1);
 }
+// Straight on to the next thread that the scheduler would run, where the block has one: most switches are between the
+// lanes of a warp, and this takes one jump of two away.
 [[gnu::noipa]] void to_scheduler() {
-  if (__builtin_setjmp(fiber().place) == 0) jump(scheduler_place);
+  Place& mine = fiber().place;
+  const bool goes_on = enter_next();
+  if (__builtin_setjmp(mine) == 0) jump(goes_on ? fiber().place : scheduler_place);
 }
 [[gnu::noipa]] void to_fiber() {
   if (__builtin_setjmp(scheduler_place) != 0) return;
@@ -151,13 +187,6 @@ void meet(Meeting& meeting, unsigned place, unsigned wanted, void* mine, void (*
   wait_while(&meeting.generation, ~uint64_t{0}, generation);
 }
 
-void enter(unsigned b, unsigned thread) {
-  current_block = b;
-  current_thread = thread;
-  blockIdx = block().index;
-  threadIdx = fiber().index;
-}
-
 void prepare(Block& b, dim3 index, size_t shared_bytes) {
   b.index = index;
   b.num_live = num_threads;
@@ -167,9 +196,11 @@ void prepare(Block& b, dim3 index, size_t shared_bytes) {
   prepare(&b.named, 16);
   b.shared.assign(shared_bytes, 0xff);  // NaN in every float format
   if (b.fibers.size() < num_threads) b.fibers.resize(num_threads);
+  const bool is_indexed = b.threads.x == blockDim.x && b.threads.y == blockDim.y && b.threads.z == blockDim.z;
+  b.threads = blockDim;
   for (unsigned i = 0; i < num_threads; ++i) {
     Fiber& f = b.fibers[i];
-    f.index = dim3(i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y);
+    if (!is_indexed) f.index = dim3(i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y);
     f.done = false;
     if (f.stack) continue;  // its last thread is done, and fiber_main begins the next
     f.stack = std::make_unique_for_overwrite<char[]>(kStackBytes);
@@ -183,22 +214,21 @@ void prepare(Block& b, dim3 index, size_t shared_bytes) {
 }
 
 void run_cluster(unsigned num_blocks) {
-  static const char* order = std::getenv("LLMRT_EMULATOR_ORDER");
-  static const bool reverse = order && std::string_view(order) == "reverse";
   cluster_meeting = {};
   for (bool any = true; any;) {
     any = false;
     const uint64_t before = progress;
     for (unsigned n = 0; n < num_blocks; ++n) {
-      const unsigned b = reverse ? num_blocks - 1 - n : n;
+      const unsigned b = nth_of(n, num_blocks);
       Fiber* const fibers = cluster[b].fibers.data();
       for (unsigned m = 0; m < num_threads; ++m) {
-        const unsigned thread = reverse ? num_threads - 1 - m : m;
+        const unsigned thread = nth_of(m, num_threads);
         if (fibers[thread].done) continue;
         any = true;
         if (fibers[thread].must_wait()) continue;
         enter(b, thread);
         to_fiber();
+        m = nth_of(current_thread, num_threads);  // it may have gone on to others
       }
     }
     if (any && progress == before) fail("threads wait for others that never come");
@@ -320,25 +350,24 @@ void transpose_8x8(void** lanes, unsigned) {
 }
 
 void multiply(void** lanes, unsigned) {
-  float a[16][16], b[8][16];
+  float a[16][16], b[16][8];
   for (unsigned lane = 0; lane < kWarp; ++lane) {
     const Product& mine = *static_cast<const Product*>(lanes[lane]);
     const unsigned g = lane / 4, t = lane % 4;
     for (unsigned s = 0; s < 2; ++s) {
       for (unsigned i = 0; i < 4; ++i)
         a[g + i % 2 * 8][2 * t + s + i / 2 * 8] = half_values[mine.a[i] >> (16 * s) & 0xffff];
-      for (unsigned i = 0; i < 2; ++i) b[g][2 * t + s + i * 8] = half_values[mine.b[i] >> (16 * s) & 0xffff];
+      for (unsigned i = 0; i < 2; ++i) b[2 * t + s + i * 8][g] = half_values[mine.b[i] >> (16 * s) & 0xffff];
     }
   }
+  float sums[16][8] = {};  // the columns side by side, as the processor's vectors want them
+  for (unsigned m = 0; m < 16; ++m)
+    for (unsigned k = 0; k < 16; ++k)
+      for (unsigned n = 0; n < 8; ++n) sums[m][n] += a[m][k] * b[k][n];
   for (unsigned lane = 0; lane < kWarp; ++lane) {
     const Product& mine = *static_cast<const Product*>(lanes[lane]);
     const unsigned g = lane / 4, t = lane % 4;
-    for (unsigned i = 0; i < 4; ++i) {
-      const float *x = a[g + i / 2 * 8], *y = b[2 * t + i % 2];
-      float sum = 0;
-      for (unsigned k = 0; k < 16; ++k) sum += x[k] * y[k];
-      mine.c[i] += sum;
-    }
+    for (unsigned i = 0; i < 4; ++i) mine.c[i] += sums[g + i / 2 * 8][2 * t + i % 2];
   }
 }
 
@@ -458,11 +487,12 @@ void multiply_lanes(void** threads, unsigned) {
   const uint32_t start = start_of(first.b);
   const uint32_t tile_bytes = static_cast<uint32_t>(first.b >> 16 & 0x3fff) << 4;
   constexpr unsigned kDepth = 16;
-  std::vector<float> b(first.columns * kDepth);
-  for (unsigned n = 0; n < first.columns; ++n)
+  const unsigned columns = first.columns;
+  std::vector<float> b(columns * kDepth), sums(2 * columns);
+  for (unsigned n = 0; n < columns; ++n)
     for (unsigned k = 0; k < kDepth; ++k)
-      b[n * kDepth + k] = shared_half(first.is_transposed ? start + n / 64 * tile_bytes + k * 128 + n % 64 * 2
-                                                          : start + n * 128 + k * 2);
+      b[k * columns + n] = shared_half(first.is_transposed ? start + n / 64 * tile_bytes + k * 128 + n % 64 * 2
+                                                           : start + n * 128 + k * 2);
   for (unsigned i = 0; i < kWarpgroup; ++i) {
     if (at(i).b != first.b || at(i).shared_a != first.shared_a || at(i).add != first.add)
       fail("threads of a warpgroup multiply different matrices");
@@ -472,13 +502,18 @@ void multiply_lanes(void** threads, unsigned) {
       const uint32_t pair = at(quad + k % 8 / 2).a[k / 8 * 2 + half];
       return half_values[pair >> (k % 2 * 16) & 0xffff];
     };
-    float a[2][kDepth];
-    for (unsigned half = 0; half < 2; ++half)
-      for (unsigned k = 0; k < kDepth; ++k) a[half][k] = factor(half, k);
-    for (unsigned c = 0; c < first.columns / 2; ++c) {
-      const unsigned half = c % 4 / 2, n = c / 4 * 8 + i % 4 * 2 + c % 2;
-      float sum = 0;
-      for (unsigned k = 0; k < kDepth; ++k) sum += a[half][k] * b[n * kDepth + k];
+    if (i % 4 == 0) {  // the four threads of a quad have the same two rows
+      std::ranges::fill(sums, 0.0f);
+      for (unsigned half = 0; half < 2; ++half)
+        for (unsigned k = 0; k < kDepth; ++k) {
+          const float x = factor(half, k);
+          const float* y = b.data() + k * columns;
+          float* row_sums = sums.data() + half * columns;
+          for (unsigned n = 0; n < columns; ++n) row_sums[n] += x * y[n];
+        }
+    }
+    for (unsigned c = 0; c < columns / 2; ++c) {
+      const float sum = sums[c % 4 / 2 * columns + c / 4 * 8 + i % 4 * 2 + c % 2];
       float* d = at(i).d + c;
       *d = at(i).add ? *d + sum : sum;
     }

@@ -24,10 +24,10 @@ inline float __half2float(__half h) {
   return emulator::value(h);
 }
 inline __half __float2half_rn(float value) {
-  return emulator::half_of(value);
+  return {std::bit_cast<uint16_t>(static_cast<_Float16>(value))};
 }
 inline __half2 __floats2half2_rn(float x, float y) {
-  return {emulator::half_of(x), emulator::half_of(y)};
+  return {__float2half_rn(x), __float2half_rn(y)};
 }
 inline __half2 __float2half2_rn(float x) {
   return __floats2half2_rn(x, x);
