@@ -115,7 +115,8 @@ struct Several {
         post("/v1/completions", fmt::format(R"({{"model": "{}", "prompt": "q", "max_tokens": 3{}}})", model, more)));
   }
   std::string state(const std::string& model) {
-    for (const json::value& card : body_of(exchange(get("/v1/models"))).at("data").as_array())
+    const json::object list = body_of(exchange(get("/v1/models")));
+    for (const json::value& card : list.at("data").as_array())
       if (card.at("id").as_string() == model) return std::string(card.at("state").as_string());
     return "";
   }
@@ -167,7 +168,8 @@ TEST_CASE("clients of Ollama see all models under a tag, and load one by asking 
   CHECK(run.state("y") == "ready");
   CHECK(body_of(run.ask("y:latest")).at("model") == "y");
   bool is_running = false;
-  for (const json::value& model : body_of(run.exchange(get("/api/ps"))).at("models").as_array())
+  const json::object loaded = body_of(run.exchange(get("/api/ps")));
+  for (const json::value& model : loaded.at("models").as_array())
     is_running |= model.at("name") == "y:latest";
   CHECK(is_running);
 }
