@@ -122,8 +122,8 @@ std::vector<std::pair<uint16_t, std::string>> control_paths(const std::string& f
 }
 
 struct ControlSocket::Impl {
+  asio::io_context talk_io;  // of the connection under way; outlives the other, whose operations hold sockets of it
   asio::io_context io;       // of the acceptor
-  asio::io_context talk_io;  // of the connection under way
   local::acceptor acceptor{io};
   std::string path;
   Answer answer;
