@@ -1,22 +1,9 @@
 #include "server/client_paths.h"
 
 #include <charconv>
-#include <optional>
 
 namespace llmrt::server {
 namespace {
-
-// "NAME[12].rest" with `name` to 12; `path` is then what is behind the bracket.
-std::optional<size_t> take_index(std::string_view name, std::string_view* path) {
-  if (!path->starts_with(name) || path->substr(name.size(), 1) != "[") return std::nullopt;
-  const std::string_view digits = path->substr(name.size() + 1);
-  size_t index = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-  const auto length = static_cast<size_t>(end - digits.data());
-  if (error != std::errc() || digits.substr(length, 1) != "]") return std::nullopt;
-  *path = digits.substr(length + 1);
-  return index;
-}
 
 // Calls and tools are flat where a chat has an object for the kind.
 std::string_view without_kind(std::string_view rest) {
@@ -27,6 +14,17 @@ std::string_view without_kind(std::string_view rest) {
 }
 
 }  // namespace
+
+std::optional<size_t> take_index(std::string_view name, std::string_view* path) {
+  if (!path->starts_with(name) || path->substr(name.size(), 1) != "[") return std::nullopt;
+  const std::string_view digits = path->substr(name.size() + 1);
+  size_t index = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  const auto length = static_cast<size_t>(end - digits.data());
+  if (error != std::errc() || digits.substr(length, 1) != "]") return std::nullopt;
+  *path = digits.substr(length + 1);
+  return index;
+}
 
 void ClientPaths::add_message(std::string path, std::string_view content) {
   messages_.push_back({std::move(path), content, {}});

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,9 @@
 #include "server/api_error.h"
 
 namespace llmrt::server {
+
+// "NAME[12].rest" with `name` to 12; `path` is then what is behind the bracket. Nothing: the path is another one.
+std::optional<size_t> take_index(std::string_view name, std::string_view* path);
 
 class ClientPaths {
  public:

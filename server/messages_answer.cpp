@@ -9,13 +9,16 @@
 #include "server/answer_json.h"
 #include "server/json_reader.h"
 #include "server/messages_request.h"
-#include "server/thought_signature.h"
+#include "server/process_mac.h"
 
 namespace llmrt::server {
 namespace {
 
 namespace json = boost::json;
 using Part = AnswerPart::Kind;
+
+// Clients expect one beside a thought, and send it back; thoughts that come back are taken whatever it says.
+constexpr std::string_view kSignature = "signature of a thought";
 
 enum class BlockKind : uint8_t { kNone, kText, kThought, kCall };
 
@@ -38,10 +41,10 @@ bool is_object_text(std::string_view text) {
 // One block of a whole answer.
 struct MessageBlock {
   BlockKind kind = BlockKind::kNone;
-  TextPieces text = {};             // inside the quotes
-  std::string id = {}, name = {};   // of a call
-  std::string input = {};           // of a call, as the model wrote it
-  ThoughtSignature signature = {};  // of a thought
+  TextPieces text = {};              // inside the quotes
+  std::string id = {}, name = {};    // of a call
+  std::string input = {};            // of a call, as the model wrote it
+  ProcessMac signature{kSignature};  // of a thought
 };
 
 class MessagesWriter final : public AnswerWriter {
@@ -163,7 +166,7 @@ class MessagesWriter final : public AnswerWriter {
   bool has_begun_ = false;
   BlockKind open_ = BlockKind::kNone;
   size_t index_ = 0;  // of the block that is open, else of the next one
-  ThoughtSignature signature_;
+  ProcessMac signature_{kSignature};
 };
 
 // ---- a whole answer ------------------------------------------------------------------------------------------------
@@ -175,7 +178,7 @@ bool MessagesWriter::append_block(MessageBlock&& block, TextPieces& body) const 
     const bool is_text = block.kind == BlockKind::kText;
     body.append(is_text ? "{\"type\":\"text\",\"text\":\"" : "{\"type\":\"thinking\",\"thinking\":\"");
     body.append(std::move(block.text));
-    body.append(is_text ? "\"}" : fmt::format("\",\"signature\":\"{}\"}}", block.signature.take()));
+    body.append(is_text ? "\"}" : fmt::format("\",\"signature\":\"{}\"}}", to_hex(block.signature.take())));
     return false;
   }
   if (block.input.empty()) block.input = "{}";
@@ -224,7 +227,7 @@ void MessagesWriter::open(BlockKind kind, const AnswerPart& part, std::string& o
 
 void MessagesWriter::close(std::string& out) {
   if (open_ == BlockKind::kNone) return;
-  if (open_ == BlockKind::kThought) delta_event("signature_delta", "signature", signature_.take(), out);
+  if (open_ == BlockKind::kThought) delta_event("signature_delta", "signature", to_hex(signature_.take()), out);
   event("content_block_stop", fmt::format("{{\"type\":\"content_block_stop\",\"index\":{}}}", index_), out);
   open_ = BlockKind::kNone;
   ++index_;

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 #include <utility>
 
 #include "server/chat_messages.h"
+#include "server/client_paths.h"
 #include "server/known_fields.h"
 #include "server/message_content.h"
 #include "server/messages_turns.h"
@@ -286,25 +286,13 @@ class MessagesTranslator {
 
 // ---- errors --------------------------------------------------------------------------------------------------------
 
-// "messages[12].role": 12, where `param` begins with the list's name and an index. `rest`: what follows.
-std::optional<size_t> index_in(std::string_view param, std::string_view list, std::string_view* rest) {
-  if (!param.starts_with(list)) return std::nullopt;
-  param.remove_prefix(list.size());
-  if (!param.starts_with('[')) return std::nullopt;
-  size_t index = 0;
-  const auto [end, error] = std::from_chars(param.data() + 1, param.data() + param.size(), index);
-  if (error != std::errc() || end == param.data() + param.size() || *end != ']') return std::nullopt;
-  *rest = param.substr(static_cast<size_t>(end + 1 - param.data()));
-  return index;
-}
-
 std::string client_place(std::string_view param, const TranslatedMessages& from) {
-  std::string_view rest;
-  if (const auto index = index_in(param, "messages", &rest)) {
+  std::string_view rest = param;
+  if (const auto index = take_index("messages", &rest)) {
     const size_t client = *index < from.message_of.size() ? from.message_of[*index] : TranslatedMessages::kSystem;
     return client == TranslatedMessages::kSystem ? "system" : fmt::format("messages.{}", client);
   }
-  if (const auto index = index_in(param, "tools", &rest)) {
+  if (const auto index = take_index("tools", &rest)) {
     const size_t client = *index < from.tool_of.size() ? from.tool_of[*index] : *index;
     if (rest.starts_with(".function.parameters")) return fmt::format("tools.{}.input_schema", client);
     if (rest.starts_with(".function")) rest.remove_prefix(std::string_view(".function").size());

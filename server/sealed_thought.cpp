@@ -1,12 +1,9 @@
 #include "server/sealed_thought.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
-#include <random>
-#include <span>
 
-#include "core/base/sha256.h"
+#include "server/process_mac.h"
 
 namespace llmrt::server {
 namespace {
@@ -15,43 +12,20 @@ constexpr char kVersion = 1;
 constexpr size_t kKeyIdBytes = 4, kMacBytes = 16, kHeadBytes = 1 + kKeyIdBytes + kMacBytes;
 constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text.data(), text.size()));
-}
-
-// RFC 2104, with a key of one digest's length.
-Digest hmac(const Digest& key, std::string_view text) {
-  std::array<std::byte, 64> inner = {}, outer = {};
-  for (size_t i = 0; i < inner.size(); ++i) {
-    const uint8_t byte = i < key.size() ? key[i] : uint8_t{0};
-    inner[i] = static_cast<std::byte>(byte ^ 0x36);
-    outer[i] = static_cast<std::byte>(byte ^ 0x5c);
-  }
-  const Digest digest = Sha256().add_bytes(inner).add_bytes(bytes_of(text)).finish();
-  return Sha256().add_bytes(outer).add(digest).finish();
-}
-
-struct SealKey {
-  Digest key;
-  std::string id;
-};
-const SealKey& seal_key() {
-  static const SealKey made = [] {
-    std::random_device device;
-    SealKey out;
-    for (uint8_t& byte : out.key) byte = static_cast<uint8_t>(device());
-    const Digest name = hmac(out.key, "id");
-    out.id.assign(name.begin(), name.begin() + kKeyIdBytes);
-    return out;
+// Of the key, so that what another process has sealed is known for that.
+const std::string& key_id() {
+  static const std::string id = [] {
+    const Digest name = ProcessMac("name of the key").take();
+    return std::string(name.begin(), name.begin() + kKeyIdBytes);
   }();
-  return made;
+  return id;
 }
 
 // What stands before the thought.
 std::string head_of(std::string_view thought) {
   std::string head(1, kVersion);
-  head += seal_key().id;
-  const Digest mac = hmac(seal_key().key, head + std::string(thought));
+  head += key_id();
+  const Digest mac = ProcessMac("sealed thought").add(head).add(thought).take();
   head.append(mac.begin(), mac.begin() + kMacBytes);
   return head;
 }
@@ -94,7 +68,7 @@ std::string seal_thought(std::string_view thought) {
 std::optional<std::string> open_thought(std::string_view sealed) {
   std::optional<std::string> bytes = decode64(sealed);
   if (!bytes || bytes->size() < kHeadBytes || (*bytes)[0] != kVersion) return std::nullopt;
-  if (bytes->compare(1, kKeyIdBytes, seal_key().id) != 0) return std::nullopt;
+  if (bytes->compare(1, kKeyIdBytes, key_id()) != 0) return std::nullopt;
   std::string thought = bytes->substr(kHeadBytes);
   const std::string head = head_of(thought);
   int difference = 0;  // in the same time wherever it is

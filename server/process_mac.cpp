@@ -1,4 +1,4 @@
-#include "server/thought_signature.h"
+#include "server/process_mac.h"
 
 #include <array>
 #include <random>
@@ -28,20 +28,25 @@ Sha256 begun_with(uint8_t pad) {
   return hash;
 }
 
-}  // namespace
-
-ThoughtSignature::ThoughtSignature() : inner_(begun_with(0x36)) {}
-
-void ThoughtSignature::add(std::string_view text) {
-  inner_.add_bytes(std::as_bytes(std::span(text)));
+Sha256 begun_for(std::string_view purpose) {
+  Sha256 hash = begun_with(0x36);
+  hash.add_text(purpose);
+  return hash;
 }
 
-std::string ThoughtSignature::take() {
+}  // namespace
+
+ProcessMac::ProcessMac(std::string_view purpose) : purpose_(purpose), inner_(begun_for(purpose)) {}
+
+ProcessMac& ProcessMac::add(std::string_view text) {
+  inner_.add_bytes(std::as_bytes(std::span(text)));
+  return *this;
+}
+
+Digest ProcessMac::take() {
   const Digest digest = inner_.finish();
-  inner_ = begun_with(0x36);
-  Sha256 outer = begun_with(0x5c);
-  outer.add_bytes(std::as_bytes(std::span(digest)));
-  return to_hex(outer.finish());
+  inner_ = begun_for(purpose_);
+  return begun_with(0x5c).add(digest).finish();
 }
 
 }  // namespace llmrt::server
