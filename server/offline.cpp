@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "server/answer_run.h"
 #include "server/answer_steps.h"
 #include "server/ids.h"
 #include "server/model_choice.h"
@@ -89,71 +90,27 @@ std::optional<ApiError> constrain(ApiRequest& wanted, const ServedModel& model, 
   return take_constraint(wanted, model, *answer);
 }
 
-// One request in the engine. Its branches are acknowledged or cancelled whatever happens.
-class Job {
- public:
-  Job(ServedLease lease, const Dialect& dialect, const ApiRequest& wanted, AnswerHead head)
-      : lease_(std::move(lease)),
-        form_(wanted.form),
-        collector_(std::make_shared<Collector>()),
-        writer_(dialect.make_writer(lease_->model, form_, std::move(head))) {
-    for (const PromptRequest& prompt : wanted.prompts) {
-      const auto common = std::make_shared<ChoicePrompt>(prompt);
-      for (uint32_t branch = 0; branch < form_.best_of; ++branch) choices_.emplace_back(&lease_->model, form_, common);
-    }
+std::optional<ApiError> run_to_end(AnswerRun& run, std::vector<PromptRequest>&& prompts,
+                                   const std::atomic<bool>& cancelled) {
+  const auto collector = std::make_shared<Collector>();
+  if (auto error = run.submit(std::move(prompts), [&](size_t first) { return collector->sink(first); })) return error;
+  const auto add = [&](size_t choice, const ChoiceDelta& delta, bool) { run.writer->add(choice, delta); };
+  while (run.num_open > 0) {
+    if (cancelled) return was_cancelled();
+    if (auto error = run.digest(collector->take(), add)) return error;
   }
-  Job(const Job&) = delete;
-  ~Job() {
-    for (size_t i = 0; i < ids_.size(); ++i) {
-      if (choices_[i].ends_early()) continue;  // cancelled already
-      if (choices_[i].finished())
-        lease_->door->drained(ids_[i], {});
-      else
-        lease_->door->cancel(ids_[i], {});
-    }
-  }
+  return std::nullopt;
+}
 
-  std::optional<ApiError> run(ApiRequest&& wanted, const std::atomic<bool>& cancelled) {
-    for (PromptRequest& prompt : wanted.prompts) {
-      prompt.request.sink = collector_->sink(ids_.size());
-      Result<RequestId> id = lease_->door->submit(std::move(prompt.request));
-      if (!id) return to_api_error(id.error());
-      for (uint32_t branch = 0; branch < form_.best_of; ++branch) ids_.push_back(*id + branch);
-    }
-    for (size_t num_open = choices_.size(); num_open > 0;) {
-      if (cancelled) return was_cancelled();
-      for (const ChoiceEvent& entry : collector_->take()) {
-        Choice& choice = choices_[entry.choice];
-        if (choice.ends_early()) continue;
-        writer_->note(entry.event);
-        const ChoiceDelta delta = choice.advance(entry.event);
-        if (auto error = end_error(delta)) return error;
-        if (delta.finish != FinishReason::kNone) --num_open;
-        if (choice.ends_early()) lease_->door->cancel(ids_[entry.choice], {});
-        writer_->add(entry.choice, delta);
-      }
-    }
-    return std::nullopt;
+void write_answer(AnswerRun& run, OfflineAnswer* answer) {
+  for (size_t i = 0; i < run.choices.size(); ++i) {
+    answer->generated_tokens += run.choices[i].num_generated();
+    if (i % run.form.best_of != 0) continue;
+    answer->prompt_tokens += run.choices[i].prompt_tokens().size();
+    answer->cached_tokens += run.choices[i].num_cached();
   }
-
-  void write(OfflineAnswer* answer) {
-    for (size_t i = 0; i < choices_.size(); ++i) {
-      answer->generated_tokens += choices_[i].num_generated();
-      if (i % form_.best_of != 0) continue;
-      answer->prompt_tokens += choices_[i].prompt_tokens().size();
-      answer->cached_tokens += choices_[i].num_cached();
-    }
-    for (const std::string& piece : writer_->whole(choices_).take()) answer->body += piece;
-  }
-
- private:
-  const ServedLease lease_;
-  const AnswerForm form_;
-  const std::shared_ptr<Collector> collector_;
-  const std::unique_ptr<AnswerWriter> writer_;
-  std::vector<Choice> choices_;
-  std::vector<RequestId> ids_;
-};
+  for (const std::string& piece : run.writer->whole(run.choices).take()) answer->body += piece;
+}
 
 }  // namespace
 
@@ -195,13 +152,18 @@ OfflineAnswer OfflineAnswerer::answer(std::string_view url, const json::object& 
   if (const auto* error = std::get_if<ApiError>(&parsed)) return fail(*error);
   ApiRequest& wanted = std::get<ApiRequest>(parsed);
   if (wanted.form.stream) return fail(invalid_field("stream", "expected false: an answer in a batch is one object"));
+  if (!wanted.ready.empty()) {
+    answer.status = 200;
+    answer.body = std::move(wanted.ready);
+    return answer;
+  }
   if (const auto error = constrain(wanted, lease->model, cancelled)) return fail(*error);
-  const AnswerHead head = make_answer_head(dialect, answer.request_id);
+  AnswerHead head = make_answer_head(dialect, answer.request_id);
   name_requests(wanted, head.id);
-  Job job(std::move(lease), dialect, wanted, head);
-  if (const auto error = job.run(std::move(wanted), cancelled)) return fail(*error);
+  AnswerRun run(std::move(lease), dialect, wanted, std::move(head));
+  if (const auto error = run_to_end(run, std::move(wanted.prompts), cancelled)) return fail(*error);
   answer.status = 200;
-  job.write(&answer);
+  write_answer(run, &answer);
   return answer;
 }
 

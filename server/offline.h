@@ -18,13 +18,13 @@ struct OfflineAnswer {
   int status = 0;          // as HTTP has it
   std::string body;        // a JSON object, an error's too
   std::string request_id;  // "req-..."
-  // Of an answer that ended well. cached: of the prompt.
+  // What an answer took that ended well; cached_tokens are among the prompt's.
   uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
 };
 
 struct OfflineSettings {
   bool strict_fields = false;
-  // Of requests that name none themselves.
+  // The class of requests that name none themselves.
   std::string request_class = "batch";
 };
 

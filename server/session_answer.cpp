@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "server/answer_run.h"
 #include "server/answer_steps.h"
 #include "server/session_model.h"
 
@@ -34,56 +35,26 @@ std::span<const ChoiceEvent> slice_of(std::span<const ChoiceEvent> events) {
 
 // The engine's branches of one HTTP request. Whatever way the answer ends, each of them is either acknowledged
 // (drained) or cancelled.
-struct Session::Flight {
+struct Session::Flight : AnswerRun {
   std::shared_ptr<SharedState> state;
   std::shared_ptr<MemoryAccount> account;
-  const ServedLease lease;  // the last thing that goes
-  const std::shared_ptr<EngineDoor> door;
-  const ServedModel& model;
   const Dialect& dialect;
-  AnswerForm form;
   std::shared_ptr<Outbox> outbox;
-  std::vector<Choice> choices;
-  std::vector<RequestId> ids;
-  std::vector<SentTimes> sent;  // by choice
-  std::unique_ptr<AnswerWriter> writer;
   std::shared_ptr<KeyAccount> key;  // that generated tokens are charged to; null: none
   Headers headers;                  // of the reply
-  size_t num_open = 0;              // choices that have not ended
   Session* session = nullptr;       // whose flight it is
 
   Flight(std::shared_ptr<SharedState> shared, std::shared_ptr<MemoryAccount> memory, const Wanted& wanted,
          const Dialect& spoken, std::shared_ptr<Outbox> box, AnswerHead head)
-      : state(std::move(shared)),
+      : AnswerRun(wanted.lease, spoken, wanted.made, std::move(head)),
+        state(std::move(shared)),
         account(std::move(memory)),
-        lease(wanted.lease),
-        door(lease->door),
-        model(lease->model),
         dialect(spoken),
-        form(wanted.made.form),
-        outbox(std::move(box)),
-        writer(dialect.make_writer(model, form, std::move(head))) {
-    for (const PromptRequest& prompt : wanted.made.prompts) {
-      const auto common = std::make_shared<ChoicePrompt>(prompt);
-      for (uint32_t branch = 0; branch < form.best_of; ++branch) choices.emplace_back(&model, form, common);
-    }
-    sent.resize(choices.size());
-    num_open = choices.size();
-  }
-  Flight(const Flight&) = delete;
+        outbox(std::move(box)) {}
   // What was sent is told before the outbox acknowledges ends that nobody has taken.
   ~Flight() {
     outbox->watch(std::numeric_limits<size_t>::max(), nullptr);
-    const bool has_left = session->client_left();
-    for (size_t i = 0; i < ids.size(); ++i) {
-      if (choices[i].ends_early()) continue;  // cancelled already
-      if (choices[i].finished())
-        door->drained(ids[i], sent[i]);
-      else if (has_left)
-        door->disconnect(ids[i], sent[i]);
-      else
-        door->cancel(ids[i], sent[i]);
-    }
+    give_back(session->client_left());
     outbox->abandon();
   }
 
@@ -91,13 +62,7 @@ struct Session::Flight {
     uint64_t held = 0;
     for (const PromptRequest& prompt : request.prompts) held += held_bytes(prompt.request) + prompt.echo_text.size();
     if (!account->set(MemoryAccount::kRequest, held)) return state->no_memory();
-    for (PromptRequest& prompt : request.prompts) {
-      prompt.request.sink = outbox->sink(ids.size());
-      Result<RequestId> id = door->submit(std::move(prompt.request));
-      if (!id) return to_api_error(id.error());
-      for (uint32_t branch = 0; branch < form.best_of; ++branch) ids.push_back(*id + branch);
-    }
-    return std::nullopt;
+    return AnswerRun::submit(std::move(request.prompts), [this](size_t first) { return outbox->sink(first); });
   }
 
   // What waits for the client of a stream is more than it should be, or has been read.
@@ -115,11 +80,8 @@ struct Session::Flight {
     const auto count = std::count_if(events.begin(), events.end(), is_sampled);
     key->charge_generated(static_cast<uint64_t>(count), SteadyClock().now_ns());
   }
-  // The choice has ended; where it goes on in the engine, it need not.
-  void close_choice(size_t choice) {
-    --num_open;
+  void note_end(size_t choice) const {
     if (const AnswerCounts* counts = choices[choice].counts()) state->count_oddities(*counts);
-    if (choices[choice].ends_early()) door->cancel(ids[choice], sent[choice]);
   }
   // `digest` on this thread, or where there is much to do on another one.
   asio::awaitable<std::optional<ApiError>> on_answerer(std::span<const ChoiceEvent> events,
@@ -135,30 +97,20 @@ struct Session::Flight {
 
 std::optional<ApiError> Session::Flight::write_drafts(std::span<const ChoiceEvent> events) {
   charge(events);
-  for (const ChoiceEvent& entry : events) {
-    if (choices[entry.choice].ends_early()) continue;
-    writer->note(entry.event);
-    const ChoiceDelta delta = choices[entry.choice].advance(entry.event);
-    if (auto error = end_error(delta)) return error;
-    if (delta.finish != FinishReason::kNone) close_choice(entry.choice);
-    writer->add(entry.choice, delta);
-  }
-  if (!account->set(MemoryAccount::kAnswer, writer->held_bytes())) return state->no_memory();
-  return std::nullopt;
+  auto failure = digest(events, [&](size_t choice, const ChoiceDelta& delta, bool is_end) {
+    if (is_end) note_end(choice);
+    writer->add(choice, delta);
+  });
+  if (!failure && !account->set(MemoryAccount::kAnswer, writer->held_bytes())) failure = state->no_memory();
+  return failure;
 }
 
 std::optional<ApiError> Session::Flight::write_chunks(std::span<const ChoiceEvent> events, std::string& out) {
   charge(events);
-  for (const ChoiceEvent& entry : events) {
-    if (choices[entry.choice].ends_early()) continue;
-    writer->note(entry.event);
-    const ChoiceDelta delta = choices[entry.choice].advance(entry.event);
-    if (auto error = end_error(delta)) return error;
-    if (delta.finish != FinishReason::kNone) close_choice(entry.choice);
-    const bool is_last = delta.finish != FinishReason::kNone && num_open == 0;
-    writer->chunk(entry.choice, delta, choices, is_last, out);
-  }
-  return std::nullopt;
+  return digest(events, [&](size_t choice, const ChoiceDelta& delta, bool is_end) {
+    if (is_end) note_end(choice);
+    writer->chunk(choice, delta, choices, is_end && num_open == 0, out);
+  });
 }
 
 asio::awaitable<bool> Session::complete(Incoming& request, const Dialect& dialect) {
