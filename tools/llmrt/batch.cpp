@@ -172,16 +172,7 @@ std::shared_ptr<ModelHost> host_models(const Options& options, const std::shared
   RegistryLimits limits = registry_limits(options.models, models.size());
   limits.wait_ns = TimeNs{1} << 60;  // there is nobody who would go away
   auto host = std::make_shared<ModelHost>(specs, limits, loader, clock, log);
-  if (!is_only) return host;
-  OpenModel open = open_model(models[0]);
-  std::future<std::shared_ptr<GrammarCompiler>> grammars = make_grammars(open.served.tokenizer);
-  std::unique_ptr<Engine> engine = open_engine(open, options.engine, clock, /*quiet=*/false);
-  const auto lose = [weak = std::weak_ptr(host)](Error error) {
-    if (const auto hosting = weak.lock()) hosting->lose(0, std::move(error));
-  };
-  auto loaded = loader->assemble(std::move(open), std::move(engine), grammars.get(), lose);
-  if (!loaded) fail(loaded.error());
-  host->adopt(0, *std::move(loaded));
+  if (is_only) adopt_only_model(open_model(models[0]), options.engine, *loader, host, clock);
   return host;
 }
 
@@ -198,80 +189,64 @@ void show_progress(const Account& account, steady_clock::time_point* shown) {
   std::fflush(stderr);
 }
 
-void run_batch(const Options& options) {
-  return_large_blocks_at_once();
-  check_writable(options.output, "OUT");
-  std::error_code same;
-  if (fs::equivalent(options.input, options.output, same)) fail(kUsage, "OUT: expected another file than IN");
-  const SteadyClock clock;
-  const std::shared_ptr<Log> log = stderr_log(LogLevel::kWarning);
-  const server::DoneLines done = keep_done(options);
-  Lines lines(options.input, done);
-  const uint64_t num_open = lines.check(server::OfflineAnswerer(nullptr, options.answers), options.input);
-  if (!done.status.empty())
-    fmt::print(stderr, "{}: {} answers are there already\n", options.output, done.status.size());
-  if (num_open == 0) {
-    fmt::print(stderr, "nothing is left to answer\n");
-    return;
+// Threads that each take a line, wait for its answer and write it.
+class Workers {
+ public:
+  Workers(const server::OfflineAnswerer& answerer, Lines& lines, Account& account, const std::string& output)
+      : answerer_(answerer), lines_(lines), account_(account) {
+    Result<PrivateFile> opened = open_private_file(output, OpenFor::kAppending);
+    if (!opened) fail(opened.error());
+    output_ = ::fdopen(opened->descriptor, "a");
   }
 
-  const std::vector<ModelOptions> models = served_models(options.models, options.model, *log);
-  LoaderConfig config;
-  config.device = options.engine.device;
-  config.engine = engine_config(options.engine);
-  if (models.size() > 1) config.num_shares = models_at_once(options.models, models.size());
-  config.models = models;
-  config.thought_field = "reasoning_content";
-  const auto loader = std::make_shared<EngineLoader>(config, &clock, log);
-  std::atomic<bool> lost = false;
-  if (models.size() == 1) loader->on_loss([&](const Error&) { lost = true; });
-  const std::shared_ptr<ModelHost> host = host_models(options, loader, models, &clock, log);
+  void start(uint32_t num_threads) {
+    num_working_ = num_threads;
+    for (uint32_t i = 0; i < num_threads; ++i) threads_.emplace_back([this] { work(); });
+  }
+  bool are_working() const { return num_working_ > 0; }
+  // Answers that are not whole are dropped.
+  void cancel() { cancelled_ = true; }
+  // Waits for them; false where the file could not be written.
+  bool finish() {
+    for (std::thread& thread : threads_) thread.join();
+    return std::fclose(output_) == 0 && !write_failed_;
+  }
 
-  const server::OfflineAnswerer answerer(host.get(), options.answers);
-  Result<PrivateFile> opened = open_private_file(options.output, OpenFor::kAppending);
-  if (!opened) fail(opened.error());
-  std::FILE* const output = ::fdopen(opened->descriptor, "a");
-  Account account(num_open);
-  std::atomic<bool> cancelled = false, write_failed = false;
-  std::atomic<uint32_t> num_working = 0;
-  std::mutex write_mutex;
-  const auto work = [&] {
-    while (!cancelled) {
-      const std::optional<server::BatchLine> line = lines.next();
+ private:
+  void work() {
+    while (!cancelled_) {
+      const std::optional<server::BatchLine> line = lines_.next();
       if (!line) break;
-      const server::OfflineAnswer answer = answerer.answer(line->url, line->body, cancelled);
-      if (cancelled) break;  // this answer may be one of the stop
-      const std::string text = server::format_batch_line(line->custom_id, answer);
-      std::lock_guard lock(write_mutex);
-      if (std::fwrite(text.data(), 1, text.size(), output) != text.size() || std::fflush(output) != 0) {
-        write_failed = cancelled = true;
-        break;
-      }
-      account.add(answer);
+      const server::OfflineAnswer answer = answerer_.answer(line->url, line->body, cancelled_);
+      if (cancelled_) break;  // this answer may be one of the stop
+      write(server::format_batch_line(line->custom_id, answer), answer);
     }
-    --num_working;
-  };
-  const uint32_t twice = 2 * config.engine.sequences_max;
-  const auto num_threads = static_cast<uint32_t>(
-      std::min<uint64_t>(options.in_flight > 0 ? options.in_flight : std::clamp(twice, 1u, 512u), num_open));
-  num_working = num_threads;
-  catch_interrupts();
-  std::vector<std::thread> threads;
-  for (uint32_t i = 0; i < num_threads; ++i) threads.emplace_back(work);
-  bool is_stopped = false;
-  for (steady_clock::time_point shown = steady_clock::now(); num_working > 0;) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    if (interrupted()) is_stopped = cancelled = true;
-    if (lost) cancelled = true;
-    show_progress(account, &shown);
+    --num_working_;
   }
-  for (std::thread& thread : threads) thread.join();
-  const bool is_closed = std::fclose(output) == 0;
-  if (isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\r\x1b[K");
-  host->stop();
+  void write(const std::string& text, const server::OfflineAnswer& answer) {
+    std::lock_guard lock(mutex_);
+    if (std::fwrite(text.data(), 1, text.size(), output_) == text.size() && std::fflush(output_) == 0)
+      account_.add(answer);
+    else
+      write_failed_ = cancelled_ = true;
+  }
+
+  const server::OfflineAnswerer& answerer_;
+  Lines& lines_;
+  Account& account_;
+  std::FILE* output_ = nullptr;
+  std::mutex mutex_;  // of the file
+  std::vector<std::thread> threads_;
+  std::atomic<uint32_t> num_working_ = 0;
+  std::atomic<bool> cancelled_ = false, write_failed_ = false;
+};
+
+// How a batch ended, behind its summary.
+void tell_end(const Options& options, const Account& account, const std::optional<Error>& loss, bool is_written,
+              bool is_stopped) {
   account.print_summary(options.price_per_hour);
-  if (write_failed || !is_closed) fail(kFailed, fmt::format("{}: cannot be written", options.output));
-  if (const std::optional<Error> loss = loader->last_loss(); lost && loss) fail(*loss);
+  if (!is_written) fail(kFailed, fmt::format("{}: cannot be written", options.output));
+  if (loss) fail(*loss);
   if (is_stopped) {
     fmt::print(stderr, "stopped; the same command goes on from here\n");
     throw Exit{kInterrupted};
@@ -279,6 +254,51 @@ void run_batch(const Options& options) {
   if (account.num_failed() > 0)
     fmt::print(stderr, "{}: {} answers are errors; --retry-errors asks for these again\n", options.output,
                account.num_failed());
+}
+
+void answer_lines(const Options& options, Lines& lines, uint64_t num_open) {
+  const SteadyClock clock;
+  const std::shared_ptr<Log> log = stderr_log(LogLevel::kWarning);
+  const std::vector<ModelOptions> models = served_models(options.models, options.model, *log);
+  const LoaderConfig config = loader_config(options.models, options.engine, models);
+  const auto loader = std::make_shared<EngineLoader>(config, &clock, log);
+  std::atomic<bool> lost = false;
+  if (models.size() == 1) loader->on_loss([&](const Error&) { lost = true; });
+  const std::shared_ptr<ModelHost> host = host_models(options, loader, models, &clock, log);
+  const server::OfflineAnswerer answerer(host.get(), options.answers);
+  Account account(num_open);
+  Workers workers(answerer, lines, account, options.output);
+  const uint32_t wanted =
+      options.in_flight > 0 ? options.in_flight : std::clamp(2 * config.engine.sequences_max, 1u, 512u);
+  catch_interrupts();
+  workers.start(static_cast<uint32_t>(std::min<uint64_t>(wanted, num_open)));
+  bool is_stopped = false;
+  for (steady_clock::time_point shown = steady_clock::now(); workers.are_working();) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    is_stopped = interrupted() || is_stopped;
+    if (is_stopped || lost) workers.cancel();
+    show_progress(account, &shown);
+  }
+  const bool is_written = workers.finish();
+  if (isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\r\x1b[K");
+  host->stop();
+  tell_end(options, account, lost ? loader->last_loss() : std::nullopt, is_written, is_stopped);
+}
+
+void run_batch(const Options& options) {
+  return_large_blocks_at_once();
+  check_writable(options.output, "OUT");
+  std::error_code same;
+  if (fs::equivalent(options.input, options.output, same)) fail(kUsage, "OUT: expected another file than IN");
+  const server::DoneLines done = keep_done(options);
+  Lines lines(options.input, done);
+  const uint64_t num_open = lines.check(server::OfflineAnswerer(nullptr, options.answers), options.input);
+  if (!done.status.empty())
+    fmt::print(stderr, "{}: {} answers are there already\n", options.output, done.status.size());
+  if (num_open == 0)
+    fmt::print(stderr, "nothing is left to answer\n");
+  else
+    answer_lines(options, lines, num_open);
 }
 
 }  // namespace

@@ -22,6 +22,13 @@ uint64_t bytes_of(const MemoryPlan& plan) {
   return plan.weight_bytes + plan.workspace_bytes + plan.reserve_bytes + plan.pool_bytes;
 }
 
+// Takes a while with a large vocabulary: beside the weights. Null where there is no tokenizer.
+std::future<std::shared_ptr<GrammarCompiler>> make_grammars(std::shared_ptr<const Tokenizer> tokenizer) {
+  return std::async(std::launch::async, [tokenizer = std::move(tokenizer)] {
+    return tokenizer ? std::make_shared<GrammarCompiler>(TokenVocabulary::create(*tokenizer)) : nullptr;
+  });
+}
+
 // The engine, its thread, and the door to them.
 class LoadedEngine final : public server::ServedEngine {
  public:
@@ -58,12 +65,6 @@ std::vector<uint64_t> memory_shares(uint64_t total_bytes, const std::vector<uint
     shares.push_back(std::max(equal, std::min(least, std::max(total_bytes, weights))));
   }
   return shares;
-}
-
-std::future<std::shared_ptr<GrammarCompiler>> make_grammars(std::shared_ptr<const Tokenizer> tokenizer) {
-  return std::async(std::launch::async, [tokenizer = std::move(tokenizer)] {
-    return tokenizer ? std::make_shared<GrammarCompiler>(TokenVocabulary::create(*tokenizer)) : nullptr;
-  });
 }
 
 EngineLoader::EngineLoader(LoaderConfig config, const Clock* clock, std::shared_ptr<Log> log)
@@ -152,6 +153,20 @@ void EngineLoader::unload(ModelIdx, std::shared_ptr<LoadedModel> loaded) {
 std::optional<Error> EngineLoader::last_loss() const {
   std::lock_guard lock(mutex_);
   return last_loss_;
+}
+
+void adopt_only_model(OpenModel open, const EngineOptions& options, EngineLoader& loader,
+                      const std::shared_ptr<ModelHost>& host, const Clock* clock,
+                      const std::function<void(Engine&)>& prepare) {
+  std::future<std::shared_ptr<GrammarCompiler>> grammars = make_grammars(open.served.tokenizer);
+  std::unique_ptr<Engine> engine = open_engine(open, options, clock, /*quiet=*/false);
+  if (prepare) prepare(*engine);
+  const auto lose = [weak = std::weak_ptr(host)](Error error) {
+    if (const auto hosting = weak.lock()) hosting->lose(0, std::move(error));
+  };
+  auto loaded = loader.assemble(std::move(open), std::move(engine), grammars.get(), lose);
+  if (!loaded) fail(loaded.error());
+  host->adopt(0, *std::move(loaded));
 }
 
 }  // namespace llmrt::cli

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <functional>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -26,7 +25,7 @@ struct LoaderConfig {
   EngineConfig engine;
   // Of the models at once, for their shares of memory. 0: one model, which takes all.
   uint32_t num_shares = 0;
-  std::string thought_field, request_trace, worker_id;
+  std::string thought_field = "reasoning_content", request_trace, worker_id;
   std::optional<uint32_t> thought_tokens_max;  // where the chat format has thoughts
   std::shared_ptr<TraceWriter> sample_trace;
   std::shared_ptr<const Policy> policy;  // of every answer; null: none
@@ -35,9 +34,6 @@ struct LoaderConfig {
 // The shares of models whose weights take so many bytes. Pure.
 std::vector<uint64_t> memory_shares(uint64_t total_bytes, const std::vector<uint64_t>& weight_bytes,
                                     uint32_t num_shares);
-
-// Takes a while with a large vocabulary: on a thread of its own. Null where there is no tokenizer.
-std::future<std::shared_ptr<GrammarCompiler>> make_grammars(std::shared_ptr<const Tokenizer> tokenizer);
 
 class EngineLoader final : public ModelLoader {
  public:
@@ -73,5 +69,11 @@ class EngineLoader final : public ModelLoader {
   mutable std::mutex mutex_;
   std::optional<Error> last_loss_;  // guarded by mutex_
 };
+
+// The only model of a process, loaded while everybody sees it: an error ends the program with its exit code. It is the
+// host's from then on. `prepare` gets the engine before it runs.
+void adopt_only_model(OpenModel open, const EngineOptions& options, EngineLoader& loader,
+                      const std::shared_ptr<ModelHost>& host, const Clock* clock,
+                      const std::function<void(Engine&)>& prepare = {});
 
 }  // namespace llmrt::cli

@@ -1,6 +1,5 @@
 #include <csignal>
 #include <cstdlib>
-#include <future>
 #include <map>
 
 #include "core/platform/free_memory.h"
@@ -65,11 +64,7 @@ std::string origin_problem(const std::string& text) {
 }
 
 LoaderConfig loader_config(const Options& options, std::vector<ModelOptions> models) {
-  LoaderConfig config;
-  config.device = options.engine.device;
-  config.engine = engine_config(options.engine);
-  if (models.size() > 1) config.num_shares = models_at_once(options.models, models.size());
-  config.models = std::move(models);
+  LoaderConfig config = loader_config(options.models, options.engine, std::move(models));
   config.thought_field = options.thought_field;
   config.request_trace = options.request_trace;
   config.worker_id = options.worker_id;
@@ -90,18 +85,6 @@ OpenModel open_only_model(const Options& options, const ModelOptions& model) {
     fail(kUsage, fmt::format("--reasoning-budget: expected a model whose chat format has thoughts, found {}",
                              format ? format->format->name : "none"));
   return open;
-}
-
-std::shared_ptr<LoadedModel> load_only_model(const Options& options, OpenModel open, EngineLoader& loader,
-                                             const Clock* clock, std::shared_ptr<TraceWriter>* trace,
-                                             std::function<void(Error)> on_lost) {
-  std::future<std::shared_ptr<GrammarCompiler>> grammars = make_grammars(open.served.tokenizer);
-  std::unique_ptr<Engine> engine = open_engine(open, options.engine, clock, /*quiet=*/false);
-  *trace = open_trace(options.sample_trace, *engine);
-  loader.set_sample_trace(*trace);
-  auto loaded = loader.assemble(std::move(open), std::move(engine), grammars.get(), std::move(on_lost));
-  if (!loaded) fail(loaded.error());
-  return *std::move(loaded);
 }
 
 void serve(const Options& options) {
@@ -135,10 +118,10 @@ void serve(const Options& options) {
       std::make_shared<ModelHost>(specs, registry_limits(options.models, models.size()), loader, &clock, log);
   if (is_only) {
     loader->on_loss([&server](const Error&) { server.drain(); });
-    const auto lose = [weak = std::weak_ptr(host)](Error error) {
-      if (const auto hosting = weak.lock()) hosting->lose(0, std::move(error));
-    };
-    host->adopt(0, load_only_model(options, std::move(*open), *loader, &clock, &trace, lose));
+    adopt_only_model(std::move(*open), options.engine, *loader, host, &clock, [&](Engine& engine) {
+      trace = open_trace(options.sample_trace, engine);
+      loader->set_sample_trace(trace);
+    });
   }
   for (const std::string& line : options.settings_lines) log->info("{}", line);
   server.open(host, options.settings);

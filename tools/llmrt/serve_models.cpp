@@ -136,6 +136,16 @@ uint32_t models_at_once(const ServedModelsOptions& options, size_t num_models) {
   return static_cast<uint32_t>(std::min<size_t>(wanted, num_models));
 }
 
+LoaderConfig loader_config(const ServedModelsOptions& options, const EngineOptions& engine,
+                           std::vector<ModelOptions> models) {
+  LoaderConfig config;
+  config.device = engine.device;
+  config.engine = engine_config(engine);
+  if (models.size() > 1) config.num_shares = models_at_once(options, models.size());
+  config.models = std::move(models);
+  return config;
+}
+
 RegistryLimits registry_limits(const ServedModelsOptions& options, size_t num_models) {
   RegistryLimits limits;
   limits.loaded_max = models_at_once(options, num_models);

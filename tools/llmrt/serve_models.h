@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/router/model_registry.h"
+#include "tools/llmrt/model_loader.h"
 #include "tools/llmrt/program.h"
 
 namespace llmrt::cli {
@@ -27,6 +28,9 @@ std::vector<ModelOptions> served_models(const ServedModelsOptions& options, cons
 std::vector<ModelSpec> model_specs(const ServedModelsOptions& options, const std::vector<ModelOptions>& models);
 // How many of so many models may be loaded at once.
 uint32_t models_at_once(const ServedModelsOptions& options, size_t num_models);
+// What loads them, with what follows from both kinds of options.
+LoaderConfig loader_config(const ServedModelsOptions& options, const EngineOptions& engine,
+                           std::vector<ModelOptions> models);
 RegistryLimits registry_limits(const ServedModelsOptions& options, size_t num_models);
 
 }  // namespace llmrt::cli
