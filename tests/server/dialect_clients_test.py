@@ -19,13 +19,9 @@ import traceback
 import urllib.error
 import urllib.request
 
-from scripted_server import TEMPLATE, ScriptedServer, call
+from scripted_clients_test import CITIES, LAST, PARAMETERS, QUESTION, WEATHER
+from scripted_server import TEMPLATE, call, passes
 
-CITIES = ["Paris", "Rome", "Oslo"]
-WEATHER = {"Paris": "sun", "Rome": "rain", "Oslo": "snow"}
-LAST = "Sun in Paris, rain in Rome, snow in Oslo."
-QUESTION = {"role": "user", "content": "How is the weather in Paris, Rome and Oslo?"}
-PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
 TOOL = {"name": "weather", "description": "of a city", "input_schema": PARAMETERS}
 BLOCK_TOKENS = 16
 
@@ -220,7 +216,7 @@ def with_ollama_thoughts(base):
     assert said.thinking == "In turn." and said.response == LAST, said
 
 
-# Of models that know a system message in the first place alone.
+# A template that shows a system message in the first place alone.
 FIRST_SYSTEM = "{%- for message in messages %}{% if message.role == 'system' and not loop.first %}" \
                "{{ raise_exception('System message must be at the beginning.') }}{% endif %}{% endfor %}" + TEMPLATE
 CALLS = [call("weather", city=city) for city in CITIES]
@@ -238,21 +234,6 @@ SCRIPTS = [
 ]
 
 
-def passes(name, run, answers, options):
-    server = ScriptedServer(sys.argv[1], answers, **options)
-    try:
-        run(server.url.removesuffix("/v1"))
-        denied = server.stop()
-        assert not denied, denied[:3]
-    except Exception:  # each client has its own
-        print(f"FAILED {name}, {run.__name__}:")
-        traceback.print_exc(limit=-4, file=sys.stdout)
-        server.process.kill()
-        return False
-    print(f"passed {name}, {run.__name__}")
-    return True
-
-
 def scripted():
     failed = skipped = 0
     for name, run, answers, options in SCRIPTS:
@@ -260,7 +241,8 @@ def scripted():
             skipped += 1
             print(f"SKIP {name}, {run.__name__}: not installed")
         else:
-            failed += not passes(name, run, answers, options)
+            failed += not passes(sys.argv[1], f"{name}, {run.__name__}", lambda url, run=run: run(url.removesuffix("/v1")), answers,
+                                 **options)
     print(f"{failed} failed, {skipped} skipped")
     return 77 if skipped == len(SCRIPTS) else int(failed > 0)
 

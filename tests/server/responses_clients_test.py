@@ -9,20 +9,16 @@ import asyncio
 import importlib.util
 import json
 import sys
-import traceback
 import urllib.error
 import urllib.request
 
-from scripted_server import ScriptedServer, call
+import scripted_clients_test
+from scripted_clients_test import CITIES, LAST, PARAMETERS, QUESTION, WEATHER
+from scripted_server import call, passes
 
 PROGRAM = sys.argv[1]
-CITIES = ["Paris", "Rome", "Oslo"]
-WEATHER = {"Paris": "sun", "Rome": "rain", "Oslo": "snow"}
-LAST = "Sun in Paris, rain in Rome, snow in Oslo."
 THOUGHT = "<think>\nIn turn.\n</think>\n\n"
 ANSWERS = [THOUGHT + call("weather", city=city) for city in CITIES] + [THOUGHT + LAST]
-QUESTION = {"role": "user", "content": "How is the weather in Paris, Rome and Oslo?"}
-PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
 TOOL = {"type": "function", "name": "weather", "description": "of a city", "parameters": PARAMETERS, "strict": True}
 
 # Shows thoughts of the past, so that the prompt's length says whether they came back.
@@ -254,26 +250,7 @@ def with_agents(url):
 
 
 def with_pydantic_ai(url):
-    from pydantic_ai import Agent
-    from pydantic_ai.models.openai import OpenAIResponsesModel
-    from pydantic_ai.providers.openai import OpenAIProvider
-    agent = Agent(OpenAIResponsesModel("paced", provider=OpenAIProvider(base_url=url, api_key="x")))
-    asked = []
-
-    @agent.tool_plain
-    def weather(city: str) -> str:
-        asked.append(city)
-        return WEATHER[city]
-
-    answer = agent.run_sync(QUESTION["content"])
-    assert answer.output == LAST and asked == CITIES, (answer.output, asked)
-
-    async def streamed():
-        asked.clear()
-        async with agent.run_stream(QUESTION["content"]) as result:
-            assert await result.get_output() == LAST
-    asyncio.run(streamed())
-    assert asked == CITIES, asked
+    scripted_clients_test.with_pydantic_ai(url, "OpenAIResponsesModel")
 
 
 PATCHING = [THOUGHT + call("shell", command=["ls"]) + "\n" + call("mcp__docs__fetch", id="1"),
@@ -293,16 +270,7 @@ def main():
             print(f"skipped {run.__name__}: no {needs}")
             skipped += 1
             continue
-        server = ScriptedServer(PROGRAM, answers, template=TEMPLATE)
-        try:
-            run(server.url)
-            denied = server.stop()
-            assert not denied, denied[:3]
-        except Exception:  # each client has its own
-            failed += 1
-            print(f"FAILED {run.__name__}:")
-            traceback.print_exc(limit=-4, file=sys.stdout)
-            server.process.kill()
+        failed += not passes(PROGRAM, run.__name__, run, answers, template=TEMPLATE)
     print(f"{len(CASES) - failed - skipped} passed, {skipped} skipped, {failed} failed")
     return 1 if failed else 0
 

@@ -11,9 +11,8 @@ import asyncio
 import importlib.util
 import json
 import sys
-import traceback
 
-from scripted_server import ScriptedServer, call
+from scripted_server import call, passes
 
 PROGRAM = sys.argv[1]
 CITIES = ["Paris", "Rome", "Oslo"]
@@ -123,11 +122,11 @@ def with_litellm(url):
             loop(lambda messages: ask(messages, provider, stream=stream))
 
 
-def with_pydantic_ai(url):
+def with_pydantic_ai(url, model="OpenAIChatModel"):
     from pydantic_ai import Agent
-    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.models import openai
     from pydantic_ai.providers.openai import OpenAIProvider
-    agent = Agent(OpenAIChatModel("paced", provider=OpenAIProvider(base_url=url, api_key="x")))
+    agent = Agent(getattr(openai, model)("paced", provider=OpenAIProvider(base_url=url, api_key="x")))
     asked = []
 
     @agent.tool_plain
@@ -267,21 +266,6 @@ CLIENTS = {
 }
 
 
-def passes(name, run, answers, **options):
-    server = ScriptedServer(PROGRAM, answers, **options)
-    try:
-        run(server.url)
-        denied = server.stop()
-        assert not denied, denied[:3]
-    except Exception:  # each client has its own
-        print(f"FAILED {name}:")
-        traceback.print_exc(limit=-4, file=sys.stdout)
-        server.process.kill()
-        return False
-    print(f"passed {name}")
-    return True
-
-
 def main():
     failed = skipped = 0
     for name, (run, answers) in CLIENTS.items():
@@ -289,11 +273,11 @@ def main():
             skipped += 1
             print(f"SKIP {name}: not installed")
             continue
-        failed += not passes(name, run, answers)
+        failed += not passes(PROGRAM, name, run, answers)
     if importlib.util.find_spec("openai"):
         for name, (options, answers) in FORMATS.items():
-            failed += not passes(f"openai, {name}", with_formats, answers, **options)
-        failed += not passes("openai, boundaries", with_boundaries, ["\n".join(CALLS + [LAST])])
+            failed += not passes(PROGRAM, f"openai, {name}", with_formats, answers, **options)
+        failed += not passes(PROGRAM, "openai, boundaries", with_boundaries, ["\n".join(CALLS + [LAST])])
     print(f"{failed} failed, {skipped} skipped")
     return 77 if skipped == len(CLIENTS) else int(failed > 0)
 

@@ -5,8 +5,10 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
+import traceback
 
 # In the manner of Qwen's templates: tools as JSON, calls and results in tags.
 TEMPLATE = """{%- if tools %}<|im_start|>system
@@ -53,3 +55,19 @@ class ScriptedServer:
         assert self.process.wait(60) == 0, self.log[-3:]
         self.reader.join(10)
         return [line.strip() for line in self.log if "script: denied" in line]
+
+
+def passes(program, name, run, answers, **options):
+    """Whether run(url) of a client passes, and the script was denied nothing."""
+    server = ScriptedServer(program, answers, **options)
+    try:
+        run(server.url)
+        denied = server.stop()
+        assert not denied, denied[:3]
+    except Exception:  # each client has its own
+        print(f"FAILED {name}:")
+        traceback.print_exc(limit=-4, file=sys.stdout)
+        server.process.kill()
+        return False
+    print(f"passed {name}")
+    return True
