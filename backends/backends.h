@@ -12,10 +12,10 @@
 namespace llmrt {
 
 struct DeviceInfo {
-  std::string id;      // "cuda:0", "vulkan:1"
-  std::string name;    // as the driver calls it
-  std::string tier;    // "sm_90", "T1 subgroup + f16"
-  std::string driver;  // driver and API version
+  std::string id;           // "cuda:0", "vulkan:1"
+  std::string name;         // as the driver calls it
+  std::string tier;         // "sm_90", "T1 subgroup + f16"
+  std::string driver;       // driver and API version
   std::string pci_address;  // "0000:65:00.0"; empty: the driver does not say
   uint64_t memory_bytes = 0, memory_free_bytes = 0;
   bool is_cpu = false;

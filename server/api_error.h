@@ -21,9 +21,9 @@ struct ApiError {
   std::string param;         // the field at fault; empty = null
   int retry_after_s = 0;     // > 0: a Retry-After header
   bool will_repeat = false;  // an x-should-retry: false header, where a client would otherwise try again
-  // Of a prompt that is too long, where it is known: its tokens (or some number of them beyond the most), and the most.
+  // Where a prompt is too long and it is known: its tokens (or some number of them beyond the most), and the most.
   uint64_t prompt_tokens = 0, prompt_tokens_max = 0;
-  std::string detail;        // behind the message, for the client alone: it may quote a request, so no log has it
+  std::string detail;  // behind the message, for the client alone: it may quote a request, so no log has it
 };
 
 // A field that is wrong: 400.

@@ -33,7 +33,7 @@ struct ApiKey {
   std::optional<RequestClass> request_class = {};  // of requests that name none
   // Only requests of keys with the same one share the prefix cache; empty: shared with all that have none.
   std::string cache_salt = {};
-  // Of its streams, instead of the server's; 0 and none: the server's.
+  // What its streams have instead of the server's; 0 and none: the server's.
   std::optional<SlowClients> slow_clients = {};
   uint32_t stream_buffer_kib = 0, stall_s = 0;
 };

@@ -28,7 +28,7 @@ Result<BatchLine> parse_batch_line(std::string_view line);
 // With its newline. `body` is a JSON object.
 std::string format_batch_line(std::string_view custom_id, const OfflineAnswer& answer);
 
-// Of a line of answers; empty: it is none.
+// The custom_id of a line of answers; empty: it is none.
 std::string custom_id_of(std::string_view line);
 
 // What a file of answers holds already, so that a batch goes on where it was stopped.

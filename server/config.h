@@ -28,7 +28,7 @@ struct ServerConfig {
   size_t header_bytes_max = 16 << 10;
   size_t headers_max = 100;
   size_t body_bytes_max = 8 << 20;
-  bool strict_fields = false;  // of bodies: unknown ones are refused, not ignored
+  bool strict_fields = false;         // of bodies: unknown ones are refused, not ignored
   bool keeps_client_headers = false;  // /v1/messages: a header line that agents put into the system text stays
   size_t chunk_extension_bytes_max = 256, chunk_extensions_bytes_max = 4 << 10;
   size_t connections_max = 4096;

@@ -65,7 +65,7 @@ class KeyAccount {
   // Nothing: the request may go on, and counts as under way until end_request().
   std::optional<KeyRefusal> begin_request(TimeNs now);
   void end_request();
-  // Of a request that has begun. Nothing: the prompt is charged.
+  // The request has begun. Nothing: the prompt is charged.
   std::optional<KeyRefusal> charge_prompt(uint64_t num_tokens, TimeNs now);
   // Told afterwards, so the bucket may run into debt, which later requests wait for.
   void charge_generated(uint64_t num_tokens, TimeNs now);

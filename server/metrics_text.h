@@ -23,9 +23,9 @@ struct MetricsSource {
   std::optional<GrammarFigures> grammars = {};  // absent: the model has no vocabulary for them
 };
 
-// Of one model that is loaded, without what its host counts.
+// One model that is loaded, without what its host counts.
 std::string metrics_text(const MetricsSource& source, MetricsFormat format);
-// Of all models, loaded or not. Where there are several, what is an engine's has the label `model`; what the host
+// All models, loaded or not. Where there are several, what is an engine's has the label `model`; what the host
 // counts of a model always has.
 std::string metrics_text(const std::vector<SeenModel>& models, const ServerFigures& server,
                          const ProcessFigures& process, MetricsFormat format);

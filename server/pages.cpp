@@ -2,9 +2,9 @@
 
 #include "server/metrics_text.h"
 #include "server/model_choice.h"
+#include "server/ollama_info.h"
 #include "server/openapi.h"
 #include "server/routes.h"
-#include "server/ollama_info.h"
 #include "server/server_info.h"
 
 namespace llmrt::server {

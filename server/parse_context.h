@@ -11,12 +11,12 @@
 namespace llmrt::server {
 
 struct ParseContext {
-  uint64_t random_seed = 0;    // where the client gives no seed
-  bool strict_fields = false;  // what is unknown is refused, in messages too
+  uint64_t random_seed = 0;           // where the client gives no seed
+  bool strict_fields = false;         // what is unknown is refused, in messages too
   bool keeps_client_headers = false;  // /v1/messages: a header line in the system text stays
   // From the headers x-request-class and x-cache-salt; empty = none. A field of the body wins.
   std::string_view request_class = {}, cache_salt = {};
-  // Of the caller's key: what the client's salt is kept apart by (key_ring.h); empty: nothing.
+  // What the caller's key keeps the client's salt apart by (key_ring.h); empty: nothing.
   std::string_view key_salt = {};
   // Set when the client has gone; may be null. The result is an ApiError then.
   const std::atomic<bool>* cancelled = nullptr;

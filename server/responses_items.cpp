@@ -89,7 +89,7 @@ class ItemsReader {
       add_system(std::move(text), place);
   }
 
-  // Of a string or of parts that are all text.
+  // The text of a string, or of parts that are all text.
   static std::string plain_text(Fields& fields, const json::value* content, bool of_assistant) {
     if (content && content->is_string()) return std::string(content->get_string());
     if (!content || !content->is_array()) {

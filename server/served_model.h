@@ -54,7 +54,7 @@ struct ServedModel {
   std::optional<uint32_t> thought_tokens_max = {};  // of an answer, where a request says nothing of it
   std::optional<FimTokens> fim = {};                // nothing: no text is written between two others
   std::shared_ptr<GrammarCompiler> grammars;        // null without a tokenizer
-  std::shared_ptr<const Policy> policy;         // of every answer; null: none
+  std::shared_ptr<const Policy> policy;             // of every answer; null: none
   bool tells_structures = false;                    // requests say how their constraint is made, for sample traces
 };
 

@@ -19,7 +19,7 @@ namespace {
 namespace asio = boost::asio;
 using tcp = asio::ip::tcp;
 
-// Of a model that is there from the beginning.
+// For a model that is there from the beginning.
 class NoLoader final : public ModelLoader {
  public:
   Result<std::shared_ptr<LoadedModel>> load(ModelIdx, std::function<void(Error)>) override {

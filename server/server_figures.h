@@ -28,8 +28,8 @@ enum class CountedPath {
   kOllamaShow
 };
 inline constexpr std::array<const char*, 11> kCountedPaths = {
-    "/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize", "/infill", "/v1/responses",
-    "/v1/messages", "/v1/messages/count_tokens", "/api/chat", "/api/generate", "/api/show"};
+    "/v1/chat/completions", "/v1/completions",           "/tokenize", "/detokenize",   "/infill",  "/v1/responses",
+    "/v1/messages",         "/v1/messages/count_tokens", "/api/chat", "/api/generate", "/api/show"};
 
 struct ServerFigures {
   std::map<int, uint64_t> responses;         // by status

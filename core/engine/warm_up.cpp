@@ -103,7 +103,8 @@ Result<double> run_largest_step(const ProbeShape& shape, std::span<const KvPoolS
   return ms / shape.num_tokens;
 }
 
-// What moving a block of group 0 takes, from a few of each group by their bytes; the second time, when everything is compiled and touched.
+// What moving a block of group 0 takes, from a few of each group by their bytes; measured the second time, when
+// everything is compiled and touched.
 Status time_moves(std::span<const KvGroup> groups, const SealedList& memory, Backend* backend, CostPrior* prior) {
   for (int round = 0; round < 2; ++round) {
     for (const bool is_load : {false, true}) {
@@ -114,8 +115,8 @@ Status time_moves(std::span<const KvGroup> groups, const SealedList& memory, Bac
         for (uint32_t i = 0; i < std::min({groups[g].num_blocks, groups[g].num_host_blocks, 16u}); ++i)
           moves.push_back({i, i, groups[g].block_tokens, g});
       for (const BlockCopy& move : moves)
-        num_blocks += static_cast<double>(groups[move.kv_group].bytes_block()) /
-                      static_cast<double>(groups[0].bytes_block());
+        num_blocks +=
+            static_cast<double>(groups[move.kv_group].bytes_block()) / static_cast<double>(groups[0].bytes_block());
       std::vector<uint32_t> words;
       pack(inputs, &words);
       Result<Ticket> ticket = backend->submit({.memory = &memory, .forward_inputs = words});

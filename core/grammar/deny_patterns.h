@@ -17,8 +17,8 @@ struct DenySource {
   bool ignore_case = false;  // what is denied with its ASCII letters in one case is denied in any, so [^b] takes b as B
 };
 
-// Of an expression's match no more than so many bytes wait: one that is longer ends the answer where it is found, when
-// its begin has been shown.
+// No more bytes of an expression's match wait than this: a longer match ends the answer where it is found, when its
+// begin has been shown.
 inline constexpr uint32_t kDeniedBytesHeldMax = 1024;
 // A byte costs a step for each begin that is still open, at most one for each state.
 inline constexpr uint32_t kDeniedStatesMax = 2048;

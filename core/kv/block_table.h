@@ -24,9 +24,9 @@ struct BlockTable {
 
   // In a group of states:
   BlockId source =
-      kNoBlock;        // held: the checkpoint that its first step reads in place of its own record, until planned
-  SavedState waiting;  // held: a checkpoint whose last token is not known yet, so that it has no node
-  SavedState newest;   // the last checkpoint that it left behind its answer; the cache's
+      kNoBlock;            // held: the checkpoint that its first step reads in place of its own record, until planned
+  SavedState waiting;      // held: a checkpoint whose last token is not known yet, so that it has no node
+  SavedState newest;       // the last checkpoint that it left behind its answer; the cache's
   uint32_t num_turns = 0;  // how often its conversation has gone on from a checkpoint
 
   uint32_t num_held() const { return static_cast<uint32_t>(blocks.size()) - first; }

@@ -68,7 +68,7 @@ class Checkpoints {
   // Whether conversations go on behind answers as they were.
   bool answers_go_on() const { return answer_weight_ >= kAnswerGoesOn; }
 
-  // Of its conversation, a sequence that begins from it included.
+  // How often its conversation has gone on, with a sequence that begins from it.
   uint32_t num_turns(BlockId record) const { return worths_[record].place.num_turns + worths_[record].num_hits; }
   CheckpointKind kind(BlockId record) const { return worths_[record].place.kind; }
   bool is_passed(BlockId record) const { return worths_[record].is_passed; }

@@ -125,7 +125,7 @@ class PrefixSharing final : private CacheGroups::Keeper {
   void keep_parts(std::span<BlockTable> tables, uint32_t node_idx);
   // The node behind so many tokens, if a checkpoint may be kept there and none is; kNoBlock: there is none.
   BlockId node_for_state(uint32_t group, std::span<const BlockTable> tables, uint32_t position) const;
-  // Of one that would stand behind `position` tokens of the tables' path, or does.
+  // The place of a checkpoint that stands, or would stand, behind `position` tokens of the tables' path.
   Checkpoints::Place place_of(uint32_t group, std::span<const BlockTable> tables, uint32_t position,
                               CheckpointKind kind) const;
   BlockId last_before(uint32_t group, std::span<const BlockTable> tables, uint32_t* position) const;

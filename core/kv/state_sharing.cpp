@@ -29,7 +29,7 @@ bool PrefixSharing::takes_place(uint32_t group, BlockId record, bool has_new_tex
   return has_new_text && !checkpoints.is_worthless(checkpoints.least(pool));
 }
 
-// Of a record that is held for the table.
+// The record is held for the table.
 void PrefixSharing::begin_from(uint32_t group, BlockTable& table, BlockId record, bool has_new_text) {
   const bool takes = takes_place(group, record, has_new_text);
   Checkpoints& checkpoints = checkpoints_[group - 1];

@@ -10,7 +10,7 @@
 
 namespace llmrt {
 
-// Absent: nobody says. Never 0 for that.
+// A figure that nobody tells is absent, never 0.
 struct DeviceFigures {
   std::optional<uint64_t> memory_used_bytes, memory_total_bytes;  // by every program
   std::optional<double> busy_ratio;                               // 0 to 1, over the driver's own last interval

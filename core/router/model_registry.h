@@ -70,7 +70,7 @@ struct ModelFigures {
   TimeNs used_ns = 0;   // when the last lease began or ended
   TimeNs load_ns = 0;   // what the last load took
   uint64_t num_loads = 0, num_failures = 0, num_unloads = 0;
-  std::optional<Error> error;  // of the last load, while the state is failed
+  std::optional<Error> error = {};  // of the last load, while the state is failed
   TimeNs retry_ns = 0;         // when a request may try again
 };
 

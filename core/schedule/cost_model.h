@@ -52,8 +52,8 @@ struct CostPrior {
 
 struct StepWork {
   uint64_t tokens = 0;
-  uint64_t decode_keys = 0;  // of rows of one token
-  uint64_t chunk_pairs = 0;  // of all other rows
+  uint64_t decode_keys = 0;      // of rows of one token
+  uint64_t chunk_pairs = 0;      // of all other rows
   double stores = 0, loads = 0;  // KV blocks to the host's pool and back, those of other groups by their bytes
 };
 

@@ -11,8 +11,7 @@ void Yields::preempt(Sequence& sequence, RequestId wanted_by) {
                    .computed_tokens = sequence.progress.computed,
                    .num_blocks = 0,
                    .times = ++sequence.record.num_preemptions};
-  for (const BlockTable& table : sequence.residency.tables)
-    event.num_blocks += table.num_held();
+  for (const BlockTable& table : sequence.residency.tables) event.num_blocks += table.num_held();
   event.recompute_ms = cost.recompute_ms(sequence.progress.computed);
   event.swap_ms = cost.swap_ms(parts_.kv.move_blocks(sequence.residency.tables));
   event.swapped = is_worth_storing(sequence);

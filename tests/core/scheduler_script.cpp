@@ -283,7 +283,8 @@ void Script::print_events() {
     if (event.token >= 0) text += fmt::format(" {}{}", event.is_prompt ? "prompt " : "", event.token);
     if (event.has_logprob) text += " logprob";
     if (event.finish != FinishReason::kNone) text += fmt::format(" {}", finish_reason_name(event.finish));
-    if (event.cached_tokens > 0 && event.finish != FinishReason::kNone) text += fmt::format(", {} cached", event.cached_tokens);
+    if (event.cached_tokens > 0 && event.finish != FinishReason::kNone)
+      text += fmt::format(", {} cached", event.cached_tokens);
     if (event.error) text += fmt::format(" ({}: {})", error_code_name(event.error->code), event.error->message);
     say(text);
   }

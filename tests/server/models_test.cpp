@@ -169,8 +169,7 @@ TEST_CASE("clients of Ollama see all models under a tag, and load one by asking 
   CHECK(body_of(run.ask("y:latest")).at("model") == "y");
   bool is_running = false;
   const json::object loaded = body_of(run.exchange(get("/api/ps")));
-  for (const json::value& model : loaded.at("models").as_array())
-    is_running |= model.at("name") == "y:latest";
+  for (const json::value& model : loaded.at("models").as_array()) is_running |= model.at("name") == "y:latest";
   CHECK(is_running);
 }
 

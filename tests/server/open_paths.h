@@ -1,5 +1,5 @@
-// The paths that need no API key, whoever asks: written here once more, so that a new route is protected unless somebody
-// means otherwise.
+// The paths that need no API key, whoever asks: written here once more, so that a new route is protected unless
+// somebody means otherwise.
 #pragma once
 
 #include <string_view>
