@@ -121,9 +121,48 @@ std::string deepseek_v3_pattern() {
       fmt::arg("S", kSymbol), fmt::arg("C", R"(\x{3040}-\x{30ff}\x{4e00}-\x{9fa5})"), fmt::arg("s", kSpace));
 }
 
+// The letters with case of DeepSeek-LLM's tokenizer.json, which lists them.
+constexpr const char* kCasedLetter =
+    R"(A-Za-z\x{b5}\x{c0}-\x{d6}\x{d8}-\x{f6}\x{f8}-\x{1ba}\x{1bc}-\x{1bf}\x{1c4}-\x{293}\x{295}-\x{2af})"
+    R"(\x{370}-\x{373}\x{376}\x{377}\x{37b}-\x{37d}\x{37f}\x{386}\x{388}-\x{38a}\x{38c}\x{38e}-\x{3a1})"
+    R"(\x{3a3}-\x{3f5}\x{3f7}-\x{481}\x{48a}-\x{52f}\x{531}-\x{556}\x{10a0}-\x{10c5}\x{13a0}-\x{13f5})"
+    R"(\x{13f8}-\x{13fd}\x{1c90}-\x{1cba}\x{1cbd}-\x{1cbf}\x{1d00}-\x{1d2b}\x{1d6b}-\x{1d77}\x{1d79}-\x{1d9a})"
+    R"(\x{1e00}-\x{1f15}\x{1f18}-\x{1f1d}\x{1f20}-\x{1f45}\x{1f48}-\x{1f4d}\x{1f50}-\x{1f57}\x{1f59}\x{1f5b})"
+    R"(\x{1f5d}\x{1f5f}-\x{1f7d}\x{1f80}-\x{1fb4}\x{1fb6}-\x{1fbc}\x{1fbe}\x{1fc2}-\x{1fc4}\x{1fc6}-\x{1fcc})"
+    R"(\x{1fd0}-\x{1fd3}\x{1fd6}-\x{1fdb}\x{1fe0}-\x{1fec}\x{1ff2}-\x{1ff4}\x{1ff6}-\x{1ffc}\x{2102}\x{2107})"
+    R"(\x{210a}-\x{2113}\x{2115}\x{2119}-\x{211d}\x{2124}\x{2126}\x{2128}\x{212a}-\x{212d}\x{212f}-\x{2134})"
+    R"(\x{2139}\x{213c}-\x{213f}\x{2145}-\x{2149}\x{214e}\x{2183}\x{2184}\x{2c00}-\x{2c7b}\x{2c7e}-\x{2ce4})"
+    R"(\x{2ceb}-\x{2cee}\x{2cf2}\x{2cf3}\x{a640}-\x{a66d}\x{a680}-\x{a69b}\x{a722}-\x{a76f}\x{a771}-\x{a787})"
+    R"(\x{a78b}-\x{a78e}\x{ab70}-\x{abbf}\x{fb00}-\x{fb06}\x{fb13}-\x{fb17}\x{ff21}-\x{ff3a}\x{ff41}-\x{ff5a})"
+    R"(\x{10400}-\x{1044f}\x{104b0}-\x{104d3}\x{104d8}-\x{104fb}\x{10c80}-\x{10cb2}\x{10cc0}-\x{10cf2})"
+    R"(\x{118a0}-\x{118df}\x{1e900}-\x{1e943})";
+constexpr const char* kEastAsian = R"(\x{4e00}-\x{9fa5}\x{800}-\x{4e00}\x{ac00}-\x{d7ff})";
+
+// Steps that each cut the pieces of the one before, matches and what lies between them alike. No two of them can be one
+// expression: an East Asian character parts a run of letters or punctuation that an earlier step made.
+std::vector<std::string> deepseek_passes(const std::string& letters, const std::string& punctuation) {
+  return {"[\\r\\n]", fmt::format("[{}]?[{}]+", kSpace, letters), fmt::format("[{}]?[{}]+", kSpace, punctuation),
+          fmt::format("[{}]+", kEastAsian), fmt::format("[{}{}]", kNumber, kNumberSinceUnicode16)};
+}
+std::vector<std::string> deepseek_coder_passes() {
+  return deepseek_passes(kLetter, kPunctuation);
+}
+std::vector<std::string> deepseek_llm_passes() {
+  std::vector<std::string> passes =
+      deepseek_passes(kCasedLetter, R"(!-/:-~\x{ff01}-\x{ff0f}\x{ff1a}-\x{ff5e}\x{2018}-\x{201f}\x{3000}-\x{3002})");
+  // Blanks that end a piece; looked for where a run of them begins, so that long runs take linear time.
+  passes.insert(passes.begin() + 3, fmt::format("(?<![{s}])[{s}]++$", fmt::arg("s", kSpace)));
+  return passes;
+}
+
+template <std::string (*pattern)()>
+std::vector<std::string> one() {
+  return {pattern()};
+}
+
 struct Kind {
   std::string_view name;
-  std::string (*pattern)();
+  std::vector<std::string> (*passes)();
   bool ignore_merges;
   bool nfc;
   bool adds_bos;  // where the file does not say
@@ -131,26 +170,28 @@ struct Kind {
 // The aliases are those of which llama.cpp's source says that they share the expression. Smaug's merges are not
 // ignored.
 constexpr Kind kKinds[] = {
-    {"", gpt2_pattern, false, false, false},
-    {"gpt-2", gpt2_pattern, false, false, false},
-    {"smollm", smollm_pattern, false, false, false},
-    {"llama-bpe", llama_bpe_pattern, true, false, true},
-    {"llama3", llama_bpe_pattern, true, false, true},
-    {"llama-v3", llama_bpe_pattern, true, false, true},
-    {"falcon3", llama_bpe_pattern, true, false, true},
-    {"falcon-h1", llama_bpe_pattern, true, false, true},
-    {"lfm2", llama_bpe_pattern, true, false, true},
-    {"glm4", llama_bpe_pattern, true, false, false},
-    {"midm-2.0", llama_bpe_pattern, true, false, true},
-    {"smaug-bpe", llama_bpe_pattern, false, false, false},
-    {"qwen2", qwen2_pattern, false, true, false},
-    {"deepseek-r1-qwen", qwen2_pattern, false, true, false},
-    {"qwen35", qwen35_pattern, false, true, false},
-    {"gpt-4o", gpt4o_pattern, false, false, false},
-    {"llama4", gpt4o_pattern, false, false, false},
-    {"kanana2", gpt4o_pattern, false, false, false},
-    {"tekken", tekken_pattern, true, false, true},
-    {"deepseek-v3", deepseek_v3_pattern, false, false, false},
+    {"", one<gpt2_pattern>, false, false, false},
+    {"gpt-2", one<gpt2_pattern>, false, false, false},
+    {"smollm", one<smollm_pattern>, false, false, false},
+    {"llama-bpe", one<llama_bpe_pattern>, true, false, true},
+    {"llama3", one<llama_bpe_pattern>, true, false, true},
+    {"llama-v3", one<llama_bpe_pattern>, true, false, true},
+    {"falcon3", one<llama_bpe_pattern>, true, false, true},
+    {"falcon-h1", one<llama_bpe_pattern>, true, false, true},
+    {"lfm2", one<llama_bpe_pattern>, true, false, true},
+    {"glm4", one<llama_bpe_pattern>, true, false, false},
+    {"midm-2.0", one<llama_bpe_pattern>, true, false, true},
+    {"smaug-bpe", one<llama_bpe_pattern>, false, false, false},
+    {"qwen2", one<qwen2_pattern>, false, true, false},
+    {"deepseek-r1-qwen", one<qwen2_pattern>, false, true, false},
+    {"qwen35", one<qwen35_pattern>, false, true, false},
+    {"gpt-4o", one<gpt4o_pattern>, false, false, false},
+    {"llama4", one<gpt4o_pattern>, false, false, false},
+    {"kanana2", one<gpt4o_pattern>, false, false, false},
+    {"tekken", one<tekken_pattern>, true, false, true},
+    {"deepseek-v3", one<deepseek_v3_pattern>, false, false, false},
+    {"deepseek-llm", deepseek_llm_passes, false, false, false},
+    {"deepseek-coder", deepseek_coder_passes, false, false, false},
 };
 
 }  // namespace
@@ -158,13 +199,16 @@ constexpr Kind kKinds[] = {
 struct PreTokenizer::Regex {
   pcre2_code* code = nullptr;
   pcre2_match_context* context = nullptr;
+
+  Regex() = default;
+  Regex(const Regex&) = delete;
   ~Regex() {
     pcre2_match_context_free(context);
     pcre2_code_free(code);
   }
 };
 
-PreTokenizer::PreTokenizer(std::unique_ptr<Regex> regex) : regex_(std::move(regex)) {}
+PreTokenizer::PreTokenizer(std::vector<std::unique_ptr<Regex>> passes) : passes_(std::move(passes)) {}
 PreTokenizer::~PreTokenizer() = default;
 
 bool PreTokenizer::usually_adds_bos(std::string_view name) {
@@ -173,26 +217,31 @@ bool PreTokenizer::usually_adds_bos(std::string_view name) {
   return false;
 }
 
+std::unique_ptr<PreTokenizer::Regex> PreTokenizer::compile(const std::string& pattern) {
+  auto regex = std::make_unique<Regex>();
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  regex->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                              PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK, &error, &offset, nullptr);
+  LLMRT_CHECK(regex->code != nullptr, "a built-in pre-tokenizer pattern does not compile");
+  pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);  // without JIT the interpreter serves, slower
+  // A long run of blanks backtracks once a byte, which is linear: no limit below the text's own length may stop it.
+  regex->context = pcre2_match_context_create(nullptr);
+  LLMRT_CHECK(regex->context != nullptr, "out of memory for a pre-tokenizer");
+  pcre2_set_match_limit(regex->context, UINT32_MAX);
+  pcre2_set_depth_limit(regex->context, UINT32_MAX);
+  pcre2_set_heap_limit(regex->context, UINT32_MAX);
+  return regex;
+}
+
 Result<std::unique_ptr<PreTokenizer>> PreTokenizer::create(std::string_view name) {
   for (const Kind& kind : kKinds) {
     if (kind.name != name) {
       continue;
     }
-    auto regex = std::make_unique<Regex>();
-    int error = 0;
-    PCRE2_SIZE offset = 0;
-    const std::string pattern = kind.pattern();
-    regex->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                                PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK, &error, &offset, nullptr);
-    LLMRT_CHECK(regex->code != nullptr, "a built-in pre-tokenizer pattern does not compile");
-    pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);  // without JIT the interpreter serves, slower
-    // A long run of blanks backtracks once a byte, which is linear: no limit below the text's own length may stop it.
-    regex->context = pcre2_match_context_create(nullptr);
-    LLMRT_CHECK(regex->context != nullptr, "out of memory for a pre-tokenizer");
-    pcre2_set_match_limit(regex->context, UINT32_MAX);
-    pcre2_set_depth_limit(regex->context, UINT32_MAX);
-    pcre2_set_heap_limit(regex->context, UINT32_MAX);
-    std::unique_ptr<PreTokenizer> made(new PreTokenizer(std::move(regex)));
+    std::vector<std::unique_ptr<Regex>> passes;
+    for (const std::string& pattern : kind.passes()) passes.push_back(compile(pattern));
+    std::unique_ptr<PreTokenizer> made(new PreTokenizer(std::move(passes)));
     made->ignore_merges_ = kind.ignore_merges;
     made->nfc_ = kind.nfc;
     return made;
@@ -205,24 +254,32 @@ Result<std::unique_ptr<PreTokenizer>> PreTokenizer::create(std::string_view name
                     known, name);
 }
 
-void PreTokenizer::split(std::string_view text, const std::function<bool(std::string_view)>& visit) const {
+void PreTokenizer::split(std::string_view text, const Visit& visit) const {
+  split(text, passes_, visit);
+}
+
+bool PreTokenizer::split(std::string_view text, std::span<const std::unique_ptr<Regex>> passes, const Visit& visit) {
+  if (passes.empty()) return visit(text);
+  const Regex& regex = *passes.front();
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> match(pcre2_match_data_create(1, nullptr),
                                                                              pcre2_match_data_free);
   LLMRT_CHECK(match != nullptr, "out of memory for a match");
   const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
+  const auto next = [&](size_t begin, size_t end) {
+    return begin == end || split(text.substr(begin, end - begin), passes.subspan(1), visit);
+  };
   for (size_t pos = 0; pos < text.size(); pos = range[1]) {
-    // The alternatives of every pattern cover every character, so a match begins where the last one ended.
     const uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
-    int rc = pcre2_match(regex_->code, subject, text.size(), pos, options, match.get(), regex_->context);
+    int rc = pcre2_match(regex.code, subject, text.size(), pos, options, match.get(), regex.context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
-      rc = pcre2_match(regex_->code, subject, text.size(), pos, options | PCRE2_NO_JIT, match.get(), regex_->context);
+      rc = pcre2_match(regex.code, subject, text.size(), pos, options | PCRE2_NO_JIT, match.get(), regex.context);
     }
-    LLMRT_CHECK(rc >= 0 && range[0] == pos && range[1] > pos, "a pre-tokenizer pattern left a gap");
-    if (!visit(text.substr(pos, range[1] - pos))) {
-      return;
-    }
+    if (rc == PCRE2_ERROR_NOMATCH) return next(pos, text.size());
+    LLMRT_CHECK(rc >= 0 && range[0] >= pos && range[1] > range[0], "a pre-tokenizer pattern failed");
+    if (!next(pos, range[0]) || !next(range[0], range[1])) return false;
   }
+  return true;
 }
 
 }  // namespace llmrt

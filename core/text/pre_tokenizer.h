@@ -4,7 +4,10 @@
 
 #include <functional>
 #include <memory>
+#include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/status.h"
 
@@ -23,13 +26,18 @@ class PreTokenizer {
   // Whether the text is brought to Unicode NFC first (Qwen 2).
   bool normalizes_nfc() const { return nfc_; }
 
+  using Visit = std::function<bool(std::string_view)>;
   // Calls `visit` with each piece in order, until it returns false; the pieces cover the text. `text` is valid UTF-8.
-  void split(std::string_view text, const std::function<bool(std::string_view)>& visit) const;
+  void split(std::string_view text, const Visit& visit) const;
 
  private:
   struct Regex;
-  explicit PreTokenizer(std::unique_ptr<Regex> regex);
-  std::unique_ptr<Regex> regex_;
+  explicit PreTokenizer(std::vector<std::unique_ptr<Regex>> passes);
+  static std::unique_ptr<Regex> compile(const std::string& pattern);
+  // False when `visit` returned it. What a pass does not match is a piece as well.
+  static bool split(std::string_view text, std::span<const std::unique_ptr<Regex>> passes, const Visit& visit);
+
+  std::vector<std::unique_ptr<Regex>> passes_;  // each cuts the pieces of the one before
   bool ignore_merges_ = false;
   bool nfc_ = false;
 };

@@ -14,8 +14,9 @@ constexpr std::string_view kSpaceMark = "\u2581";
 struct SplitSteps {
   std::string_view name;
   bool has_nfc, ignores_merges;
-  std::array<std::string_view, 3> regexes;  // empty ones at the end
+  std::array<std::string_view, 6> regexes;  // empty ones at the end
 };
+constexpr std::string_view kDigits = "Digits";  // in place of an expression: the step that cuts every number alone
 constexpr SplitSteps kSplitSteps[] = {
     {"llama-bpe",
      false,
@@ -46,6 +47,13 @@ constexpr SplitSteps kSplitSteps[] = {
      false,
      {R"(\p{N}{1,3})", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
       R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}},
+    {"deepseek-llm",
+     false,
+     false,
+     {R"([\r\n])",
+      R"(\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+)",
+      R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)", R"(\s+$)", "[一-龥ࠀ-一가-\uD7FF]+", kDigits}},
+    {"deepseek-coder", false, false, {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", "[一-龥ࠀ-一가-\uD7FF]+", kDigits}},
 };
 
 bool is_byte_level(const JsonTree* step, bool use_regex) {
@@ -77,8 +85,12 @@ std::string spelled_regex(const JsonTree* step) {
 // The expressions of steps that are Splits and a ByteLevel; empty: they are not.
 std::vector<std::string> split_regexes(const std::vector<const JsonTree*>& steps) {
   std::vector<std::string> regexes;
-  if (steps.size() < 2 || steps.size() > 4 || !is_byte_level(steps.back(), false)) return {};
+  if (steps.size() < 2 || steps.size() > 7 || !is_byte_level(steps.back(), false)) return {};
   for (size_t i = 0; i + 1 < steps.size(); ++i) {
+    if (text_of(steps[i], "type") == kDigits && is_flag(steps[i], "individual_digits", true, false)) {
+      regexes.emplace_back(kDigits);
+      continue;
+    }
     if (!is_isolating_split(steps[i], steps.size() == 2)) return {};
     regexes.push_back(spelled_regex(steps[i]));
   }

@@ -8,11 +8,13 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "core/text/byte_alphabet.h"
 #include "core/text/merges.h"
+#include "core/text/pre_tokenizer.h"
 #include "core/text/tokenizer.h"
 #include "tests/fakes/cpu_seconds.h"
 #include "tests/text/colliding_names.h"
@@ -222,7 +224,23 @@ TEST_CASE("names of one pre-tokenizer cut alike, an unknown one is refused with 
       made.error().message ==
       "unsupported tokenizer: tokenizer.ggml.pre: expected one of gpt-2, smollm, llama-bpe, llama3, llama-v3, "
       "falcon3, falcon-h1, lfm2, glm4, midm-2.0, smaug-bpe, qwen2, deepseek-r1-qwen, qwen35, gpt-4o, llama4, kanana2, "
-      "tekken, deepseek-v3, found laguna");
+      "tekken, deepseek-v3, deepseek-llm, deepseek-coder, found laguna");
+}
+
+TEST_CASE("deepseek-llm cuts in steps, each the pieces of the one before") {
+  const auto made = PreTokenizer::create("deepseek-llm");
+  REQUIRE(made.ok());
+  const auto pieces = [&](std::string_view text) {
+    Pieces found;
+    (*made)->split(text, [&](std::string_view piece) { return found.emplace_back(piece), true; });
+    return found;
+  };
+  CHECK(pieces(" Hi 12.\r\n  x \n") == Pieces{" Hi", " ", "1", "2", ".", "\r", "\n", " ", " x", " ", "\n"});
+  // An East Asian one in a run of letters with case, and a blank that counts as punctuation at the end of a piece.
+  CHECK(pieces("a\u1e00b") == Pieces{"a", "\u1e00", "b"});
+  CHECK(pieces("!\u3002\u3000") == Pieces{"!", "\u3002", "\u3000"});
+  const std::string blanks(1 << 20, ' ');
+  CHECK(pieces(blanks + "x").size() == 2);
 }
 
 TEST_CASE("qwen2 normalizes to NFC") {
