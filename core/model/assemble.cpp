@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "core/weights/gathered_rows.h"
 #include "core/weights/row_codec.h"
 #include "core/weights/weight_bytes.h"
 
@@ -99,23 +100,22 @@ Status Assembler::add_layer(uint32_t layer) {
   return {};
 }
 
-// The rows of q are those of a head and of its gate in turn: two groups of one tensor. `kv`: k and v, behind q.
+// The rows of q are those of a head and of its gate in turn. `kv`: k and v, behind q.
 Status Assembler::add_gated_queries(const std::string& prefix, const LayerSpec& spec, const WeightGroup& kv,
                                     LayerWeights* weights) {
-  const uint32_t dim = spec.head_dim;
-  WeightId both;
-  if (auto s = add_matrix(prefix + kQ + ".weight", uint64_t{2} * spec.num_heads * dim, kv.columns, &both); !s) return s;
+  const uint64_t dim = spec.head_dim, rows = uint64_t{spec.num_heads} * dim;
+  const std::string name = prefix + kQ + ".weight";
+  auto both = source_.take(name, 2 * rows, kv.columns, false);
+  if (!both) return both.error();
   WeightGroup queries = kv, gates;
   gates.name = prefix + "gate";
   gates.columns = kv.columns;
-  std::vector<RowSegment> segments;
-  for (uint64_t head = 0; head < spec.num_heads; ++head) {
-    segments.push_back({both, 2 * head * dim, dim});
-    gates.segments.push_back({both, (2 * head + 1) * dim, dim});
-  }
-  gates.rows = uint64_t{spec.num_heads} * dim;
-  queries.segments.insert(queries.segments.begin(), segments.begin(), segments.end());
-  queries.rows += gates.rows;
+  gates.rows = rows;
+  const WeightId q = add(gathered_rows(name, *both, ranges_of_each(2 * rows, 2 * dim, 0, dim)));
+  const WeightId gate = add(gathered_rows(gates.name + ".weight", *both, ranges_of_each(2 * rows, 2 * dim, dim, dim)));
+  queries.segments.insert(queries.segments.begin(), RowSegment{q, 0, rows});
+  queries.rows += rows;
+  gates.segments.push_back({gate, 0, rows});
   std::vector<WeightGroup>& groups = model_->weights.groups;
   groups.push_back(std::move(queries));
   weights->qkv = static_cast<WeightGroupId>(groups.size() - 1);

@@ -4,6 +4,7 @@
 
 #include "core/base/half.h"
 #include "core/model/assembler.h"
+#include "core/weights/gathered_rows.h"
 #include "core/weights/row_codec.h"
 #include "core/weights/weight_bytes.h"
 
@@ -69,18 +70,8 @@ WeightTensor transposed_keys(const std::string& name, const JoinedHeads& joined)
 
 // The value rows of each head, as they are.
 WeightTensor value_rows(const std::string& name, const JoinedHeads& joined) {
-  WeightTensor out = joined.tensor;
-  out.name = name;
-  out.rows = joined.heads * joined.values;
-  out.data = nullptr;
-  out.generate = [joined, row_bytes = out.bytes_row()](uint64_t offset, std::span<std::byte> bytes) {
-    for (uint64_t row = offset / row_bytes; !bytes.empty(); ++row) {
-      const uint64_t head = row / joined.values, from = head * joined.rows_head() + joined.keys + row % joined.values;
-      copy_weight_bytes(joined.tensor, from * row_bytes, bytes.first(row_bytes));
-      bytes = bytes.subspan(row_bytes);
-    }
-  };
-  return out;
+  return gathered_rows(name, joined.tensor,
+                       ranges_of_each(joined.tensor.rows, joined.rows_head(), joined.keys, joined.values));
 }
 
 }  // namespace

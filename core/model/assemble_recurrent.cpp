@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "core/model/assembler.h"
+#include "core/weights/gathered_rows.h"
 #include "core/weights/row_codec.h"
 #include "core/weights/weight_bytes.h"
 
@@ -44,7 +45,7 @@ Status Assembler::add_short_conv(const std::string& prefix, const RecurrentSpec&
 
 // The rows that recurrent_parts.cpp reads, from whichever tensors the file has.
 Status Assembler::add_delta_rows(const std::string& prefix, RecurrentSpec* spec, WeightGroupId* out) {
-  const uint64_t width = model_->config.width, keys = spec->key_columns(), values = spec->value_columns();
+  const uint64_t width = model_->config.width, values = spec->value_columns();
   const uint64_t heads = spec->value_heads;
   spec->gates_in_turn = source_.has(prefix + kDeltaBetaAlpha + ".weight");
   const bool by_head = source_.has(prefix + kStateIn + ".weight");
@@ -60,18 +61,20 @@ Status Assembler::add_delta_rows(const std::string& prefix, RecurrentSpec* spec,
   if (auto s = add_group(prefix, kStateIn, parts, width, Presence::kNever, out); !s) return s;
   if (!by_head) return {};
   // Rows of q, k, v and z of one key head after the other: each kind is gathered in front of the betas.
-  WeightId all;
-  if (auto s = add_matrix(prefix + kStateIn + ".weight", spec->conv_columns + values, width, &all); !s) return s;
+  const std::string name = prefix + kStateIn + ".weight";
+  auto all = source_.take(name, spec->conv_columns + values, width, false);
+  if (!all) return all.error();
   const uint64_t own_keys = spec->key_dim, own_values = values / spec->key_heads;
-  const uint64_t own = 2 * own_keys + 2 * own_values;
-  const std::pair<uint64_t, uint64_t> kinds[] = {
+  const uint64_t own = 2 * own_keys + 2 * own_values, rows = own * spec->key_heads;
+  const RowRange kinds[] = {
       {0, own_keys}, {own_keys, own_keys}, {2 * own_keys, own_values}, {2 * own_keys + own_values, own_values}};
-  std::vector<RowSegment> segments;
-  for (const auto& [first, count] : kinds)
-    for (uint64_t head = 0; head < spec->key_heads; ++head) segments.push_back({all, head * own + first, count});
+  std::vector<RowRange> ranges;
+  for (const RowRange& kind : kinds)
+    for (const RowRange& of_head : ranges_of_each(rows, own, kind.begin, kind.count)) ranges.push_back(of_head);
+  const WeightId in_order = add(gathered_rows(name, *std::move(all), std::move(ranges)));
   WeightGroup& group = model_->weights.groups[static_cast<size_t>(*out)];
-  group.segments.insert(group.segments.begin(), segments.begin(), segments.end());
-  group.rows += 2 * keys + 2 * values;
+  group.segments.insert(group.segments.begin(), RowSegment{in_order, 0, rows});
+  group.rows += rows;
   return {};
 }
 

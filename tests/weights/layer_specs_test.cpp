@@ -11,6 +11,7 @@
 #include "core/model/decoder.h"
 #include "core/model/load_file.h"
 #include "core/model/read_metadata.h"
+#include "core/weights/gathered_rows.h"
 #include "tests/weights/changed_file.h"
 
 using namespace llmrt;
@@ -547,11 +548,31 @@ TEST_CASE("rows of gates stand behind each head's of q") {
   REQUIRE(assemble_weights(kGated, tensors, storage, &model).ok());
   const WeightGroup& queries = model.weights.groups[static_cast<size_t>(model.layers[0].qkv)];
   const WeightGroup& gates = model.weights.groups[static_cast<size_t>(model.layers[0].attention_gate)];
-  REQUIRE((queries.segments.size() == 4 && gates.segments.size() == 2));
+  REQUIRE((queries.segments.size() == 3 && gates.segments.size() == 1));
   CHECK((queries.rows == 6 * 16 && gates.rows == 2 * 16));
-  CHECK((queries.segments[1].row_begin == 32 && gates.segments[0].row_begin == 16));
-  CHECK(gates.segments[1].row_begin == 48);
-  CHECK(model.weights.tensors[static_cast<size_t>(gates.segments[0].tensor)].rows == 64);
+  CHECK(model.weights.tensors[static_cast<size_t>(queries.segments[0].tensor)].rows == 32);
+  CHECK(model.weights.tensors[static_cast<size_t>(gates.segments[0].tensor)].rows == 32);
+}
+
+TEST_CASE("gathered rows come in the order of their ranges, in whatever parts they are read") {
+  std::vector<float> numbers(10 * 2);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i);
+  WeightTensor from;
+  from.rows = 10;
+  from.columns = 2;
+  from.data = reinterpret_cast<const std::byte*>(numbers.data());
+  std::vector<RowRange> ranges = ranges_of_each(10, 5, 1, 3);
+  ranges.push_back({0, 1});
+  const WeightTensor gathered = gathered_rows("g", from, ranges);
+  CHECK((gathered.rows == 7 && gathered.columns == 2 && gathered.data == nullptr));
+  const std::vector<float> expected = {2, 3, 4, 5, 6, 7, 12, 13, 14, 15, 16, 17, 0, 1};
+  for (uint64_t begin = 0; begin < 7; ++begin) {
+    for (uint64_t end = begin + 1; end <= 7; ++end) {
+      std::vector<float> found(2 * (end - begin));
+      gathered.generate(begin * 8, std::as_writable_bytes(std::span(found)));
+      CHECK(found == std::vector<float>(expected.begin() + 2 * begin, expected.begin() + 2 * end));
+    }
+  }
 }
 
 TEST_CASE("layers share a cache group when their blocks are alike") {

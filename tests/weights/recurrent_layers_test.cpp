@@ -8,6 +8,7 @@
 #include "core/model/assemble.h"
 #include "core/model/decoder.h"
 #include "core/model/read_metadata.h"
+#include "core/weights/weight_bytes.h"
 #include "tests/weights/changed_file.h"
 
 using namespace llmrt;
@@ -64,7 +65,8 @@ std::vector<bool> recurrent_of(const ModelConfig& config) {
   return out;
 }
 
-// Zeros of the shape that is asked for; only `present` is there of what is optional. `bad`: ones in that tensor.
+// Zeros of the shape that is asked for, in ssm_in each row's number; only `present` is there of what is optional.
+// `bad`: ones in that tensor.
 class Zeros final : public TensorSource {
  public:
   Zeros(ModelStorage& storage, std::vector<std::string> present, std::string bad = "")
@@ -73,7 +75,10 @@ class Zeros final : public TensorSource {
     return std::ranges::any_of(present_, [&](const std::string& part) { return name.ends_with(part); });
   }
   Result<WeightTensor> take(const std::string& name, uint64_t rows, uint64_t columns, bool) override {
-    WeightTensor tensor = storage_.own(name, std::vector<float>(rows * columns, name == bad_ ? 1.0f : 0.0f));
+    std::vector<float> numbers(rows * columns, name == bad_ ? 1.0f : 0.0f);
+    for (size_t i = 0; i < numbers.size() && name.ends_with("ssm_in.weight"); ++i)
+      numbers[i] = static_cast<float>(i / columns);
+    WeightTensor tensor = storage_.own(name, std::move(numbers));
     tensor.rows = rows;
     tensor.columns = columns;
     return tensor;
@@ -87,6 +92,12 @@ class Zeros final : public TensorSource {
   std::vector<std::string> present_;
   std::string bad_;
 };
+
+uint64_t first_number(const WeightTensor& tensor, uint64_t row) {
+  std::vector<float> numbers(tensor.columns);
+  copy_weight_bytes(tensor, row * tensor.bytes_row(), std::as_writable_bytes(std::span(numbers)));
+  return static_cast<uint64_t>(numbers[0]);
+}
 
 Status assemble(const ModelConfig& config, std::vector<std::string> present, Model* model, std::string bad = "") {
   model->config = config;
@@ -184,11 +195,14 @@ TEST_CASE("rows of a delta rule lie in the same order whatever tensors hold them
   CHECK(group(apart).rows == 80 + 48 + 2 * 4);
   CHECK(group(joined).rows == group(apart).rows);
   CHECK((!apart.config.layers[0].recurrent.gates_in_turn && joined.config.layers[0].recurrent.gates_in_turn));
-  // Of each of the two key heads: 8 rows of q, 8 of k, 24 of v, 24 of z.
+  // Of each of the two key heads: 8 rows of q, 8 of k, 24 of v, 24 of z; each of one tensor, whose rows are gathered.
   std::vector<std::pair<uint64_t, uint64_t>> rows;
   for (const RowSegment& segment : group(joined).segments) rows.emplace_back(segment.row_begin, segment.num_rows);
-  CHECK(rows == std::vector<std::pair<uint64_t, uint64_t>>{
-                    {0, 8}, {64, 8}, {8, 8}, {72, 8}, {16, 24}, {80, 24}, {40, 24}, {104, 24}, {0, 8}});
+  CHECK(rows == std::vector<std::pair<uint64_t, uint64_t>>{{0, 128}, {0, 8}});
+  const WeightTensor& in = joined.weights.tensors[static_cast<size_t>(group(joined).segments[0].tensor)];
+  std::vector<uint64_t> firsts;  // of eight rows each
+  for (uint64_t row = 0; row < in.rows; row += 8) firsts.push_back(first_number(in, row));
+  CHECK(firsts == std::vector<uint64_t>{0, 64, 8, 72, 16, 24, 32, 80, 88, 96, 40, 48, 56, 104, 112, 120});
 }
 
 TEST_CASE("what makes a state grow, or gates that are not in the rule's order, is refused") {
