@@ -7,6 +7,8 @@
 namespace llmrt::cuda {
 namespace {
 
+constexpr uint32_t kSliceMultiple = 128;  // rows of weights that cuBLAS gets at once
+
 const char* result_name(MatmulResult result) {
   constexpr const char* kNames[] = {"f32", "f16", "added", "gated"};
   return kNames[static_cast<int>(result)];
@@ -121,7 +123,9 @@ Status add_wide(const MatmulShape& shape, MatmulResult result, const MatmulSourc
     add_cublas(w, result, source, shape.num_rows, out);
   } else {
     const uint64_t row_bytes = uint64_t{w.columns} * 2;
-    const uint32_t slice_rows = static_cast<uint32_t>(std::min<uint64_t>(inputs.workspace_bytes / row_bytes, w.rows));
+    uint32_t slice_rows = static_cast<uint32_t>(std::min<uint64_t>(inputs.workspace_bytes / row_bytes, w.rows));
+    // Whole tiles: an odd number took cuBLAS three times as long, as its results then lie at no multiple of 16 bytes.
+    if (slice_rows < w.rows && slice_rows > kSliceMultiple) slice_rows -= slice_rows % kSliceMultiple;
     if (slice_rows == 0)
       return make_error(ErrorCode::kOutOfMemory, "matmul: a row of {} bytes in f16 passes the workspace of {}",
                         row_bytes, inputs.workspace_bytes);

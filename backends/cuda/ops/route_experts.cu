@@ -6,6 +6,9 @@
 // its 256 threads has 4 scores of 1 or 4 rows, from 32 columns at a time in shared memory. The last block of some rows
 // to end adds the parts in their order and chooses, a warp a row: so one kernel does it all.
 //
+// Up to four rows (route_experts_few) have too few multiplications for tiles: some warps of a block share the columns
+// of one expert, whose weights are in registers before the kernel before has ended, and there are no parts to add.
+//
 // A choice is a maximum of keys: the selection score's bits, turned so that they compare as numbers, above the
 // complement of the id, so that ties go to the lower one. Without a correction the scores themselves are compared:
 // probabilities are monotone in them, but equal where f32 does not tell them apart.
@@ -34,7 +37,8 @@ struct RouteArgs {
   uint32_t num_experts, columns, per_row;
   uint32_t row_stride;  // of the weight, in numbers: a multiple of 4
   uint32_t splits;
-  float* parts;  // [splits][rows of the bucket][score_stride]
+  uint32_t share;  // of route_experts_few: warps that share an expert
+  float* parts;    // [splits][rows of the bucket][score_stride]
   uint32_t num_rows, score_stride;
   uint32_t* counters;
   int32_t* ids;
@@ -45,7 +49,17 @@ struct RouteArgs {
 struct RouteChoice : KernelChoice {
   uint32_t tile_rows = 16;
   uint32_t splits = 1;
+  uint32_t share = 0;  // 0: tiles
 };
+
+// The largest of the warp's numbers.
+__device__ inline uint32_t warp_max_bits(uint32_t value) {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_max_sync(kFullMask, value);
+#else
+  return warp_reduce(value, MaxOf());
+#endif
+}
 
 __device__ inline uint32_t key_of(float value) {
   const uint32_t bits = __float_as_uint(value + 0.0f);  // -0 is 0
@@ -236,13 +250,14 @@ struct RowChoice {
     __syncwarp();
   }
 
-  // The best of this lane's experts, as a key above the complement of its id; 0: none is left.
-  __device__ uint64_t best_of_lane() const {
-    uint64_t best = 0;
-    for (uint32_t e = threadIdx.x % kWarp; e < args.num_experts; e += kWarp) {
-      const uint64_t key = uint64_t{keys[e]} << 32 | ~e;
-      if (keys[e] > 0 && key > best) best = key;
-    }
+  // The best of this lane's experts, the lowest of equal ones; a key of 0: none is left.
+  struct Best {
+    uint32_t key = 0, id = 0;
+  };
+  __device__ Best best_of_lane() const {
+    Best best;
+    for (uint32_t e = threadIdx.x % kWarp; e < args.num_experts; e += kWarp)
+      if (keys[e] > best.key) best = {keys[e], e};
     return best;
   }
 
@@ -250,9 +265,10 @@ struct RowChoice {
   __device__ uint32_t choose_best(uint32_t used) {
     const uint32_t lane = threadIdx.x % kWarp;
     uint32_t mine = 0;
-    uint64_t best = best_of_lane();
+    Best best = best_of_lane();
     for (uint32_t j = 0; j < used; ++j) {
-      const uint32_t id = ~static_cast<uint32_t>(warp_reduce(best, MaxOf()));
+      const uint32_t key = warp_max_bits(best.key);
+      const uint32_t id = ~warp_max_bits(best.key == key ? ~best.id : 0);
       if (lane == j) mine = id;
       if (id % kWarp != lane) continue;
       keys[id] = 0;
@@ -321,6 +337,59 @@ __global__ void __launch_bounds__(kRouteThreads, 2) route_experts_kernel(const R
   }
 }
 
+constexpr uint32_t kFewRows = 4, kFewAhead = 8;  // fours of weights that a lane has under way
+constexpr uint32_t kFewSharedBytes = 32u << 10;  // scores and keys of the rows
+
+template <uint32_t kRows>
+__global__ void __launch_bounds__(kRouteThreads) route_experts_few_kernel(const RouteArgs args) {
+  __shared__ uint32_t is_last;
+  __shared__ float sums_of_warp[kRouteWarps][kRows];
+  const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, live = min(*args.live, kRows);
+  const uint32_t each = kRouteWarps / args.share, expert = blockIdx.x * each + warp / args.share;
+  const uint32_t first = (warp % args.share * kWarp + lane) * 4, step = args.share * kWarp * 4;
+  const float* weight = expert < args.num_experts    ? args.weight + uint64_t{expert} * args.row_stride
+                        : expert == args.num_experts ? args.shared_gate
+                                                     : nullptr;
+  const auto load_weight = [&](uint32_t column) {
+    return weight && column < args.columns ? load_four(weight, column, args.columns, true) : float4{};
+  };
+  float4 ahead[kFewAhead];
+#pragma unroll
+  for (uint32_t i = 0; i < kFewAhead; ++i) ahead[i] = load_weight(first + i * step);
+  grid_dependency_wait();  // weights never change
+  if (live == 0) return;
+  const bool x_aligned = args.columns % 4 == 0;
+  float sums[kRows] = {};
+  const auto add = [&](const float4& w, uint32_t column) {
+    if (column >= args.columns) return;
+#pragma unroll
+    for (uint32_t r = 0; r < kRows; ++r) {
+      if (r >= live) break;
+      const float4 x = load_four(args.x + uint64_t{r} * args.columns, column, args.columns, x_aligned);
+      sums[r] += w.x * x.x + w.y * x.y + (w.z * x.z + w.w * x.w);
+    }
+  };
+#pragma unroll
+  for (uint32_t i = 0; i < kFewAhead; ++i) add(ahead[i], first + i * step);
+  for (uint32_t column = first + kFewAhead * step; column < args.columns; column += step)
+    add(load_weight(column), column);
+#pragma unroll
+  for (uint32_t r = 0; r < kRows; ++r) {
+    const float sum = warp_sum(sums[r]);
+    if (lane == 0) sums_of_warp[warp][r] = sum;
+  }
+  __syncthreads();
+  for (uint32_t i = threadIdx.x; i < each * live; i += kRouteThreads) {
+    const uint32_t e = i / live, r = i % live;
+    float sum = 0;
+    for (uint32_t w = 0; w < args.share; ++w) sum += sums_of_warp[e * args.share + w][r];
+    args.parts[uint64_t{r} * args.score_stride + blockIdx.x * each + e] = sum;
+  }
+  if (!arrives_last(args.counters, gridDim.x, 1, kRouteThreads, threadIdx.x == 0, &is_last)) return;
+  float* scores = reinterpret_cast<float*>(dynamic_shared()) + warp * 2 * args.score_stride;
+  if (warp < live) choose_row(args, warp, scores);
+}
+
 uint32_t score_columns(const RouteExperts& op, uint32_t num_experts) {
   return round_up(num_experts + (op.shared_gate >= 0 ? 1u : 0u), kRouteExperts);
 }
@@ -339,6 +408,7 @@ Status start(const RouteExperts& op, const RouteChoice& choice, const OpContext&
                        at.list->routed_per_row,
                        weight.row_stride / 4,
                        choice.splits,
+                       choice.share,
                        reinterpret_cast<float*>(at.workspace.data),
                        at.rows_of(op.x),
                        score_columns(op, weight.rows),
@@ -346,7 +416,17 @@ Status start(const RouteExperts& op, const RouteChoice& choice, const OpContext&
                        at.tensor<int32_t>(op.ids),
                        at.tensor<float>(op.weights),
                        at.live(op.x)};
+  if (choice.share > 0)
+    return launch(at, choice, args.num_rows == 1 ? route_experts_few_kernel<1> : route_experts_few_kernel<kFewRows>,
+                  args);
   return launch(at, choice, choice.tile_rows == 16 ? route_experts_kernel<16> : route_experts_kernel<64>, args);
+}
+
+// Warps that share an expert: as many as still leave each multiprocessor no more than one block.
+uint32_t few_share(uint32_t num_scores, uint32_t num_sms) {
+  uint32_t share = kRouteWarps;
+  while (share > 1 && ceil_div(num_scores, kRouteWarps / share) > num_sms) share /= 2;
+  return share;
 }
 
 }  // namespace
@@ -377,6 +457,17 @@ Status choose(const RouteExperts& op, const OpList& list, const CompileInputs& i
                       choice.workspace_bytes, inputs.workspace_bytes);
   choice.grid = {tiles, choice.splits, row_tiles};
   choice.threads = kRouteThreads;
+  if (rows <= kFewRows && !list.batch_invariant && kFewRows * score_stride * 8 <= kFewSharedBytes) {
+    const uint32_t num_scores = weight.rows + (op.shared_gate >= 0 ? 1 : 0);
+    choice.kernel = "route_experts_few";
+    choice.share = few_share(num_scores, inputs.device.num_sms);
+    choice.splits = 1;
+    choice.grid = {ceil_div(num_scores, kRouteWarps / choice.share), 1, 1};
+    choice.shared_bytes = rows * score_stride * 8;
+    choice.variant = fmt::format("warps={}", choice.share);
+    add_launch(out, choice, [op](const RouteChoice& c, const OpContext& at) { return start(op, c, at); });
+    return {};
+  }
   const uint32_t tile_bytes = kRouteColumns * (kRouteStride + choice.tile_rows + 4) * 4;
   choice.shared_bytes = std::max(tile_bytes, choosing_warps(score_stride) * score_stride * 8);
   choice.variant = fmt::format("rows={} splits={}", choice.tile_rows, choice.splits);
