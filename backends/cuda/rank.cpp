@@ -9,10 +9,6 @@
 namespace llmrt::cuda {
 namespace {
 
-bool is_asked_for(const char* variable) {  // 1 turns it on
-  const char* value = std::getenv(variable);
-  return value && std::string_view(value) == "1";
-}
 bool is_on(const char* variable) {  // 0 turns it off
   const char* value = std::getenv(variable);
   return !(value && std::string_view(value) == "0");
@@ -35,7 +31,7 @@ Status DeviceRank::find_facts() {
   facts.num_sms = static_cast<uint32_t>(num_sms);
   facts.shared_bytes_max = static_cast<uint32_t>(shared_bytes);
   facts.has_clusters = has_90;
-  facts.has_state_products = is_asked_for("LLMRT_CUDA_STATE_PRODUCTS");
+  facts.has_state_products = major >= 8 && architecture >= 80 && is_on("LLMRT_CUDA_STATE_PRODUCTS");
   // Without them: by the kernels of older devices, and of every other device.
   facts.has_bulk_copies = has_90 && is_on("LLMRT_CUDA_BULK_COPIES");
 #if defined(LLMRT_CUDA_90A)
