@@ -17,6 +17,7 @@ layout(push_constant) uniform Push {
 };
 
 const uint kRows = 2;
+const uint kAhead = 4;  // units of a row under way: rows are short, and little else runs
 
 void main() {
   uint pair = gl_GlobalInvocationID.x, head = gl_WorkGroupID.y, first = gl_WorkGroupID.z * kCols, live = count.w[0];
@@ -30,15 +31,21 @@ void main() {
     [[unroll]] for (uint r = 0; r < kRows; ++r) sums[r][c] = 0.0;
   }
   uint units = num_units(columns);
-  for (uint unit = 0; unit < units; ++unit) {
-    Unit u[kRows];
-    [[unroll]] for (uint r = 0; r < kRows; ++r) u[r] = fetch_unit(weight, rows[r], columns, unit);
-    [[unroll]] for (uint i = 0; i < kUnitVecs; ++i) {
-      vec4 w[kRows];
-      [[unroll]] for (uint r = 0; r < kRows; ++r) w[r] = unit_numbers(u[r], unit, i);
-      [[unroll]] for (uint c = 0; c < kCols; ++c) {
-        vec4 y = load4(x, x_first[c] + unit_x(unit, i), kXDType);
-        [[unroll]] for (uint r = 0; r < kRows; ++r) sums[r][c] += dot(w[r], y);
+  for (uint unit_first = 0; unit_first < units; unit_first += kAhead) {
+    Unit ahead[kRows][kAhead];
+    [[unroll]] for (uint a = 0; a < kAhead; ++a)
+      [[unroll]] for (uint r = 0; r < kRows; ++r)
+        ahead[r][a] = fetch_unit(weight, rows[r], columns, min(unit_first + a, units - 1u));
+    [[unroll]] for (uint a = 0; a < kAhead; ++a) {
+      uint unit = unit_first + a;
+      if (unit >= units) break;
+      [[unroll]] for (uint i = 0; i < kUnitVecs; ++i) {
+        vec4 w[kRows];
+        [[unroll]] for (uint r = 0; r < kRows; ++r) w[r] = unit_numbers(ahead[r][a], unit, i);
+        [[unroll]] for (uint c = 0; c < kCols; ++c) {
+          vec4 y = load4(x, x_first[c] + unit_x(unit, i), kXDType);
+          [[unroll]] for (uint r = 0; r < kRows; ++r) sums[r][c] += dot(w[r], y);
+        }
       }
     }
   }

@@ -67,6 +67,7 @@ Caps caps_of(uint32_t device_idx, const DeviceReport& report, const DeviceFacts&
   caps.f16_copies_rows_min = kTuning.f16_copies_rows_min;
   AttentionTuning& attention = caps.attention;
   attention.costs = kTuning.attention_costs;
+  attention.latent_split_keys = kTuning.latent_split_keys;
   attention.prompt_tiles = kTuning.prompt_tiles_sm * facts.num_sms;
   if (facts.has_warpgroups) {
     attention.prompt_tile_rows = UINT32_MAX / kPromptItemTokens;  // an item of few tokens takes as long as a whole one

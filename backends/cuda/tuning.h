@@ -69,6 +69,7 @@ struct Tuning {
                                     .decode_split_round = 125,
                                     .decode_merge = 20,
                                     .decode_partial = 3};  // H200, 2026-11-23
+  uint32_t latent_split_keys = 32;                         // a tile's. Not measured
 };
 
 inline constexpr Tuning kTuning;

@@ -129,6 +129,7 @@ AttentionLaunch choose_merge(const Target& target, const AttentionShape& shape, 
 AttentionTuning attention_tuning(const Target& target) {
   AttentionTuning attention;
   attention.costs = target.tuning.attention_costs;
+  attention.latent_split_keys = target.tuning.latent_split_keys;
   attention.splits_prompts = !target.traits.is_cpu;
   attention.decode_works = decode_works(target);
   set_prompt_tiles(target, &attention);

@@ -45,8 +45,8 @@ AttentionChoice choose_block(const AttentionShape& shape, uint32_t lanes, bool p
           kBlockRows};
 }
 
-// ---- paged_attention_matrix: outputs of 128 numbers stay in registers, and a lane weighs at least eight of the 32
-// keys of a tile. Twins: kv_tile, scratch and tile_scales of shaders/paged_attention_matrix.comp.
+// ---- paged_attention_matrix: outputs of 128 numbers stay in registers, where a lane has 255 of 256, and a lane weighs
+// at least eight keys of a tile. Twins: kv_tile, scratch and tile_scales of shaders/paged_attention_matrix.comp.
 uint32_t shared_bytes(const Traits& traits, const AttentionTile& tile, uint32_t head_dim) {
   const uint32_t frag_rows = tile.subgroups * traits.matrix_m;
   const uint32_t output_dims = std::min(head_dim, std::max(traits.matrix_n, 32u));
@@ -55,7 +55,8 @@ uint32_t shared_bytes(const Traits& traits, const AttentionTile& tile, uint32_t 
 }
 
 bool has_matrix_kernel(const Traits& traits, uint32_t head_dim) {
-  return traits.tier >= Tier::kMatrix && head_dim <= 128 && head_dim % traits.matrix_n == 0 &&
+  const uint32_t most = has_many_registers(traits) ? 256 : 128;
+  return traits.tier >= Tier::kMatrix && head_dim <= most && head_dim % traits.matrix_n == 0 &&
          head_dim % traits.matrix_k == 0 && traits.subgroup_size % traits.matrix_m == 0 &&
          traits.subgroup_size <= 4 * traits.matrix_m;
 }
@@ -68,6 +69,7 @@ AttentionChoice choose_matrix(const Target& target, const AttentionShape& shape,
   const Traits& traits = target.traits;
   const uint32_t item_rows = item_tokens * shape.group_heads(), head_dim = shape.head_dim;
   AttentionTile tile = has_many_registers(traits) ? target.tuning.prompt_many_registers : target.tuning.prompt_other;
+  if (head_dim > 128) tile = target.tuning.prompt_long_heads;
   if (!has_many_registers(traits) && has_small_lanes(traits)) tile.keys = target.tuning.prompt_small_lanes_keys;
   const uint32_t rows = tile.row_frags * traits.matrix_m;
   const auto spills = [&] {

@@ -180,11 +180,13 @@ struct Tuning {
                                     .decode_split_round = 125,
                                     .decode_merge = 20,
                                     .decode_partial = 3};
+  uint32_t latent_split_keys = 16;                                // two tiles. NVIDIA H200, 2026-11-30
   uint32_t decode_works_core = 2;                                 // items x KV heads that a core computes at a time
   uint32_t attention_groups_core = 8, attention_cpu_groups = 16;  // most groups of a dispatch, in items
   uint32_t merge_groups_core = 32;                                // workgroups of the merge, in heads
   // Prompts. NVIDIA H200, 2026-11-22: 255 registers a lane hold two matrices of rows for each subgroup.
   AttentionTile prompt_many_registers{4, 2, 16}, prompt_other{8, 1, 32};
+  AttentionTile prompt_long_heads{8, 1, 16};  // of more than 128 numbers, with as many registers. Not measured
   uint32_t prompt_small_lanes_keys = 16;
   uint32_t prompt_core_groups = 2;
   // paged_attention_wide. NVIDIA H200, 2026-11-27: one group has a core to itself; matrices of a row of queries that

@@ -12,6 +12,7 @@ inline constexpr uint32_t kKeysMultiple = 16;
 struct AttentionGroup {
   uint32_t num_heads = 0, num_kv_heads = 0;  // heads of the layer with the most of them
   uint32_t window = 0;                       // 0 = all keys
+  bool is_latent = false;                    // keys are values too: a work has all heads, so its keys take long
 
   // The first key in the window of a query at that position, and the first key of the tile that holds it.
   uint32_t first_key(uint32_t position) const { return window && position >= window ? position - window + 1 : 0; }

@@ -61,14 +61,15 @@ DecodeSplits choose_decode_splits(const AttentionTuning& tuning, std::span<const
   });
   if (tuning.decode_works == 0 || longest == 0) return {};
   const uint32_t num_kv_heads = group.num_kv_heads;
+  const uint32_t least_keys = group.is_latent ? tuning.latent_split_keys : kSplitKeysMin;
   DecodeSplits best;
   double least = 0;
-  for (uint32_t splits = 1;; ++splits) {
+  for (uint32_t splits = 1; splits <= ceil_div(longest, least_keys); ++splits) {
     const uint32_t length = round_up(ceil_div(longest, splits), kKeysMultiple);
     double works = 0;
     each_query(rows, group,
                [&](uint32_t begin, uint32_t end) { works += ceil_div(end - begin, length) * num_kv_heads; });
-    if (splits > 1 && (length < kSplitKeysMin || works > 4 * room)) break;
+    if (splits > 1 && (length < least_keys || works > 4 * room)) break;
     const double full = std::floor(works / room), rest = works / room - full;
     const double cost = full * (length + (splits > 1 ? costs.decode_split_round : costs.decode_round)) +
                         last_round(length, rest) + merging(costs, splits);
@@ -79,7 +80,7 @@ DecodeSplits choose_decode_splits(const AttentionTuning& tuning, std::span<const
   const uint32_t whole = num_queries * num_kv_heads / tuning.decode_works * tuning.decode_works / num_kv_heads;
   if (best.keys < longest || whole == 0 || whole == num_queries) return best;
   const uint32_t few_works = (num_queries - whole) * num_kv_heads;
-  const uint32_t wanted = std::max(ceil_div(longest, std::max(tuning.decode_works / few_works, 1u)), kSplitKeysMin);
+  const uint32_t wanted = std::max(ceil_div(longest, std::max(tuning.decode_works / few_works, 1u)), least_keys);
   const uint32_t length = round_up(wanted, kKeysMultiple), splits = ceil_div(longest, length);
   const bool pays =
       last_round(length, few_works * splits / room) + merging(costs, splits) < last_round(longest, few_works / room);

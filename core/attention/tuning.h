@@ -25,6 +25,7 @@ struct AttentionTuning {
   bool prompt_turns = false;
   bool splits_prompts = true;
   uint32_t decode_works = 0;  // decode items x KV heads that are computed at a time; 0: rows are split by their length
+  uint32_t latent_split_keys = 64;  // a split's fewest keys in a latent group
   AttentionCosts costs;
 };
 

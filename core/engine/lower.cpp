@@ -53,8 +53,11 @@ void append_mask(const TokenMask& mask, SampleInputs* inputs) {
 std::vector<AttentionGroup> attention_groups(const ModelConfig& config) {
   std::vector<AttentionGroup> groups;
   for (const CacheGroup& group : cache_groups(config.layers)) groups.push_back({0, group.num_kv_heads, group.window});
-  for (const LayerSpec& layer : config.layers)
-    groups[layer.cache_group].num_heads = std::max(groups[layer.cache_group].num_heads, layer.num_heads);
+  for (const LayerSpec& layer : config.layers) {
+    AttentionGroup& group = groups[layer.cache_group];
+    group.num_heads = std::max(group.num_heads, layer.num_heads);
+    group.is_latent |= layer.attention == AttentionKind::kLatent;
+  }
   return groups;
 }
 

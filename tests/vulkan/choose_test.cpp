@@ -132,7 +132,7 @@ TEST_CASE("attention's kernels follow head, pool and list") {
   CHECK(kernels("h200", 128, KvDType::kF16, true) == "fragment ");
   CHECK(kernels("h200", 128, KvDType::kI8, false) == "matrix fragment* merge ");
   CHECK(kernels("h200", 96, KvDType::kF16, false) == "matrix decode* merge ");
-  CHECK(kernels("h200", 256, KvDType::kBF16, false) == "tile decode* merge ");
+  CHECK(kernels("h200", 256, KvDType::kBF16, false) == "matrix decode* merge ");
   CHECK(kernels("h200-t1", 128, KvDType::kF16, false) == "block.pairs decode* merge ");
   CHECK(kernels("h200-t1", 128, KvDType::kBF16, false) == "block decode* merge ");
   CHECK(kernels("h200-t0", 64, KvDType::kF16, true) == "tile merge ");

@@ -151,7 +151,7 @@ Status emit(Emitter& e, const LatentAttention& op) {
                                                                             .slices = slices,
                                                                             .teams = teams,
                                                                             .rows_each = rows_each,
-                                                                            .tile_keys = 8});
+                                                                            .tile_keys = is_cpu ? 2u : 8u});
   const View reads[] = {query, data, scales, tables}, writes[] = {out, res.partials};
   const auto attend = [&](const ItemLists& lists, uint32_t items, uint32_t item_tokens, bool claims) {
     const Groups groups{std::clamp(items, 1u, std::max(groups_most, 1u)),
