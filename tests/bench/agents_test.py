@@ -71,7 +71,7 @@ def main():
     output = arguments.n or (400 if arguments.whole else 64)
     words_of = 1 if arguments.model else 5.2  # tokens
     system = arguments.system_tokens or int((14000 if arguments.whole else 2000) / words_of)
-    context = int(1.3 * words_of * system) + turns * (arguments.p + output + 64) + 512
+    context = int(1.3 * (words_of * system + turns * (arguments.p + output + 64))) + 512
     with tempfile.TemporaryDirectory() as folder:
         path = arguments.model
         if path is None:

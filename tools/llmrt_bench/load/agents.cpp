@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace llmrt::bench {
 namespace {
@@ -59,7 +60,7 @@ std::vector<LoadItem> AgentTalks::next() {
     uint32_t tokens = shape_.system_tokens;
     for (const Message& said : talk) {
       messages.push_back(message(said.role, said.text));
-      tokens += said.tokens;
+      tokens += said.words;
     }
     items.push_back(item_of(std::move(messages), tokens, output_.draw(&draws_)));
     items.back().keeps_answer = true;
@@ -73,8 +74,8 @@ std::vector<LoadItem> AgentTalks::others() {
     boost::json::array messages = {message("system", system_prompt(shape_.system_tokens, &other_draws_))};
     uint32_t tokens = shape_.system_tokens;
     for (const Message& said : talk) {
-      messages.push_back(message(said.role, make_words(std::max(said.tokens, 1u), &other_draws_)));
-      tokens += said.tokens;
+      messages.push_back(message(said.role, make_words(std::max(said.words, 1u), &other_draws_)));
+      tokens += said.words;
     }
     items.push_back(item_of(std::move(messages), tokens, 1));
   }
@@ -84,8 +85,12 @@ std::vector<LoadItem> AgentTalks::others() {
 void AgentTalks::take(std::span<const Outcome> outcomes) {
   for (size_t user = 0; user < talks_.size(); ++user) {
     const Outcome& outcome = outcomes[user];
+    const bool is_first = talks_[user].size() == 1;
+    if (is_first && !outcome.failure && outcome.prompt_tokens > 0)
+      tokens_word_ = static_cast<double>(outcome.prompt_tokens) / (shape_.system_tokens + talks_[user][0].words);
+    const double words = outcome.failure ? 0 : outcome.output_tokens / tokens_word_;
     talks_[user].push_back({"assistant", outcome.failure ? std::string() : outcome.answer.content,
-                            outcome.failure ? 0 : outcome.output_tokens});
+                            static_cast<uint32_t>(std::lround(words))});
   }
 }
 

@@ -38,13 +38,14 @@ class AgentTalks {
   struct Message {
     const char* role;
     std::string text;
-    uint32_t tokens = 0;
+    uint32_t words = 0;  // of an answer: words of the workload that make as many tokens
   };
 
   AgentShape shape_;
   Lengths input_, output_;
   Draws draws_, other_draws_;
   std::string system_;
+  double tokens_word_ = 1;                   // as the server counts the first prompts
   std::vector<std::vector<Message>> talks_;  // without the system prompt; of a user in turn with an assistant
 };
 
