@@ -2,7 +2,8 @@
 // up to their end. The longest unused goes first. Ids only: the memory is the backend's.
 //
 // What the step that is being made reads or writes is held until the step is complete: its stores run side by side and
-// before its loads, so neither may have the block of another move as its target.
+// before its loads, so neither may have the block of another move as its target. What a disk reads or writes is pinned
+// until the disk says so.
 #pragma once
 
 #include <span>
@@ -15,7 +16,12 @@ namespace llmrt {
 
 class HostTier {
  public:
-  explicit HostTier(const KvPoolSize& size) : pool_(size.num_blocks), index_(size), roots_(size.num_blocks) {}
+  explicit HostTier(const KvPoolSize& size)
+      : pool_(size.num_blocks),
+        index_(size),
+        roots_(size.num_blocks),
+        pins_(size.num_blocks),
+        from_disk_(size.num_blocks) {}
 
   uint32_t num_blocks() const { return pool_.num_blocks(); }
   uint32_t num_used() const { return index_.size(); }
@@ -25,7 +31,7 @@ class HostTier {
   // Where to store such content now, held. kNoBlock when it is there already (now the last used) or when all blocks are
   // held. `root`: of the text that it belongs to (KvSpace::root).
   BlockId insert(const Digest& key, std::span<const int32_t> tokens, uint64_t root = 0);
-  // It cannot be trusted any more. Nothing when it is not there, or is held (whoever reads it ends too).
+  // It cannot be trusted any more. Nothing when it is not there, or is held by the step (whoever reads it ends too).
   void erase(const Digest& key, std::span<const int32_t> tokens);
   // Nothing of these texts is found any more.
   void forget(uint64_t root);
@@ -33,6 +39,20 @@ class HostTier {
   void hold(BlockId block);
   // The one held last is the last used then.
   void let_go_all();
+
+  // ---- for a disk below ----
+  uint32_t num_free() const { return pool_.num_free(); }  // cached ones among them
+  // It is the last used now.
+  void use(BlockId block);
+  // A block of the tier stays what it is until it is unpinned.
+  void pin(BlockId block);
+  void unpin(BlockId block);
+  // A pinned block that holds nothing; there must be a free one. Then fill() says what it holds, and it is unpinned, or
+  // unpin() that it is free again. Where such content stands already the block is free again, too.
+  BlockId reserve();
+  void fill(BlockId block, const Digest& key, std::span<const int32_t> tokens, uint64_t root);
+  // Whether a disk has filled it, and it was not held since.
+  bool is_from_disk(BlockId block) const { return from_disk_[block]; }
 
   // BlockPool's and the index's, and they agree.
   Status check() const;
@@ -42,6 +62,8 @@ class HostTier {
   BlockIndex index_;
   std::vector<uint64_t> roots_;  // by block, of those in the index
   std::vector<BlockId> held_;
+  std::vector<uint32_t> pins_;   // by block
+  std::vector<bool> from_disk_;  // by block
 };
 
 }  // namespace llmrt

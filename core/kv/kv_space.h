@@ -17,8 +17,8 @@ namespace llmrt {
 class KvSpace {
  public:
   explicit KvSpace(std::span<const KvPoolSize> sizes, PrefixCacheKind cache = PrefixCacheKind::kOff,
-                   const HostTierSize& host = {})
-      : groups_(sizes), tiers_(&groups_, host), sharing_(&groups_, &tiers_, cache) {}
+                   const HostTierSize& host = {}, BlockDisk* disk = nullptr)
+      : groups_(sizes), tiers_(&groups_, host, disk), sharing_(&groups_, &tiers_, cache) {}
 
   uint32_t num_groups() const { return groups_.size(); }
   bool is_state(uint32_t group) const { return groups_.is_state(group); }
@@ -75,8 +75,9 @@ class KvSpace {
   // A block of group 0 that is to be copied from stays what it is until it is unpinned: it counts as held.
   void pin(BlockId block) { groups_.pool(0).retain(block); }
   void unpin(BlockId block) { sharing_.release(block, /*forget=*/false); }
-  void keep(std::span<BlockTable> tables, const Digest& identity, std::span<const int32_t> tokens) {
-    sharing_.keep(tables, identity, tokens);
+  void keep(std::span<BlockTable> tables, const Digest& identity, std::span<const int32_t> tokens,
+            bool may_last = false) {
+    sharing_.keep(tables, identity, tokens, may_last);
   }
   // ---- states of a row of the plan that is being made (prefix_sharing.h) ----
   void begin_states(std::span<BlockTable> tables, uint32_t start, std::vector<RecordPlace>* places) {
@@ -115,6 +116,24 @@ class KvSpace {
     tiers_.end_step();
   }
 
+  // ---- the disk below the host tier (tiers.h, prefix_sharing.h) ----
+  bool has_disk() const { return tiers_.has_disk(); }
+  // Some blocks that the disk lacks are stored with this step: those that earlier plans have computed, or, while no
+  // plan is in flight, `all`. At most so many, and no more than the disk takes.
+  void save(uint32_t blocks_max, bool all = false) { sharing_.save(blocks_max, all); }
+  bool has_saves() const { return sharing_.has_saves(); }
+  // The next step, in the order of forget_moves, is complete: what it has stored goes to the disk.
+  void step_is_complete() { tiers_.step_is_complete(); }
+  void poll_disk() { tiers_.poll_disk(); }
+  // What the disk has of the longest known beginning is read into the host tier: a match finds it when is_reading says
+  // no longer. 0: the disk has nothing of it. Nothing: not now, as others have taken the room.
+  std::optional<DiskBatch> read_from_disk(const Digest& identity, std::span<const int32_t> tokens) {
+    return sharing_.read_from_disk(identity, tokens);
+  }
+  bool is_reading(DiskBatch batch) const { return tiers_.is_reading(batch); }
+  // How many of the match's host blocks the disk has read for it.
+  uint32_t num_from_disk(const PrefixMatch& match) const;
+
   using Holder = TableHolder;
   Status check_books(std::span<const Holder> sequences) const { return audit(groups_, sharing_, tiers_, sequences); }
 
@@ -123,6 +142,12 @@ class KvSpace {
   Tiers tiers_;
   PrefixSharing sharing_;
 };
+
+inline uint32_t KvSpace::num_from_disk(const PrefixMatch& match) const {
+  uint32_t count = 0;
+  for (const BlockId block : match.host_blocks) count += tiers_.host(0)->is_from_disk(block);
+  return count;
+}
 
 inline double KvSpace::move_blocks(std::span<const BlockTable> tables) const {
   double blocks = 0;

@@ -8,8 +8,14 @@ namespace llmrt {
 
 PrefixMatch PrefixSharing::match(const Digest& identity, std::span<const int32_t> tokens) const {
   if (!cache_) return {};
-  PrefixMatch match = cache_->match(identity, tokens);
   Nodes nodes;
+  return find(identity, tokens, &nodes);
+}
+
+// The nodes are all that group 0 has, the match what all groups can go on from.
+PrefixMatch PrefixSharing::find(const Digest& identity, std::span<const int32_t> tokens, Nodes* nodes_out) const {
+  Nodes& nodes = *nodes_out;
+  PrefixMatch match = cache_->match(identity, tokens);
   extend_by_host(identity, tokens, &match, &nodes);
   if (!match.host_blocks.empty() || groups_.size() > 1) match.drop_partial();
   nodes.blocks = match.blocks;
@@ -32,14 +38,14 @@ PathEnd PrefixSharing::path_end_of(const PrefixMatch& match, size_t num_blocks) 
 
 void PrefixSharing::extend_by_host(const Digest& identity, std::span<const int32_t> tokens, PrefixMatch* match,
                                    Nodes* nodes) const {
-  if (!tiers_.has_host() || tiers_.host(0)->num_used() == 0) return;
+  if (!tiers_.has_host() || (tiers_.host(0)->num_used() == 0 && !nodes->with_disk)) return;
   const uint32_t block_tokens = groups_.shape(0).block_tokens;
   Digest key = match->blocks.empty() ? identity : keys_[match->blocks.back()];
   tokens = tokens.subspan(match->blocks.size() * block_tokens);
   for (; tokens.size() >= block_tokens; tokens = tokens.subspan(block_tokens)) {
     const auto chunk = tokens.first(block_tokens);
     key = chain_key(key, chunk);
-    const BlockId block = tiers_.find(0, key, chunk);
+    const BlockId block = find_below(0, key, chunk, *nodes);
     if (block == kNoBlock) break;
     match->host_blocks.push_back(block);
     nodes->host_keys.push_back(key);
@@ -53,10 +59,23 @@ GroupMatch::Part PrefixSharing::find_part(uint32_t group, const Nodes& nodes, ui
     if (block != kNoBlock) return {.block = block, .is_checkpoint = groups_.is_state(group)};
   }
   if (!tiers_.has_host()) return {};
-  const Digest& key = on_device ? keys_[nodes.blocks[node_idx]] : nodes.host_keys[node_idx - nodes.blocks.size()];
+  const Digest key = part_key(node_key(nodes, node_idx), group, part);
+  return {find_below(group, key, node_tokens(nodes, node_idx), nodes), true, 0};
+}
+
+BlockId PrefixSharing::find_below(uint32_t group, const Digest& key, std::span<const int32_t> tokens,
+                                  const Nodes& nodes) const {
+  return nodes.with_disk ? tiers_.find_on_disk(group, key, tokens) : tiers_.find(group, key, tokens);
+}
+
+Digest PrefixSharing::node_key(const Nodes& nodes, uint32_t node_idx) const {
+  const bool on_device = node_idx < nodes.blocks.size();
+  return on_device ? keys_[nodes.blocks[node_idx]] : nodes.host_keys[node_idx - nodes.blocks.size()];
+}
+
+std::span<const int32_t> PrefixSharing::node_tokens(const Nodes& nodes, uint32_t node_idx) const {
   const uint32_t block_tokens = groups_.shape(0).block_tokens;
-  const auto tokens = nodes.tokens.subspan(size_t{node_idx} * block_tokens, block_tokens);
-  return {tiers_.find(group, part_key(key, group, part), tokens), true, 0};
+  return nodes.tokens.subspan(size_t{node_idx} * block_tokens, block_tokens);
 }
 
 std::vector<bool> PrefixSharing::usable_ends(uint32_t group, const Nodes& nodes, uint32_t num_nodes,

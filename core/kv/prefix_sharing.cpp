@@ -38,6 +38,9 @@ PrefixSharing::PrefixSharing(CacheGroups* groups, Tiers* tiers, PrefixCacheKind 
   if (!tiers_.has_host()) return;
   keys_.resize(leading.num_blocks);
   worth_storing_.resize(leading.num_blocks);
+  may_last_.resize(leading.num_blocks);
+  if (!tiers_.has_disk()) return;
+  for (uint32_t g = 0; g < groups_.size(); ++g) save_steps_.emplace_back(groups_.shape(g).num_blocks);
 }
 
 // ---- into tables ---------------------------------------------------------------------------------------------------
@@ -106,7 +109,8 @@ void PrefixSharing::load(std::span<BlockTable> tables, const PrefixMatch& match)
 
 // ---- into the cache ------------------------------------------------------------------------------------------------
 
-void PrefixSharing::keep(std::span<BlockTable> tables, const Digest& identity, std::span<const int32_t> tokens) {
+void PrefixSharing::keep(std::span<BlockTable> tables, const Digest& identity, std::span<const int32_t> tokens,
+                         bool may_last) {
   if (!cache_) return;
   BlockPool& pool = groups_.pool(0);
   BlockTable& table = tables[0];
@@ -120,7 +124,11 @@ void PrefixSharing::keep(std::span<BlockTable> tables, const Digest& identity, s
       pool.set_keeps_content(own, true);
       roots_[own] = parent == kNoBlock ? root_of(identity, cache_->tokens(own)) : roots_[parent];
       is_forgotten_[own] = parent != kNoBlock && is_forgotten_[parent];
-      if (tiers_.has_host()) keys_[own] = chain_key(parent == kNoBlock ? identity : keys_[parent], cache_->tokens(own));
+      if (tiers_.has_host()) {
+        keys_[own] = chain_key(parent == kNoBlock ? identity : keys_[parent], cache_->tokens(own));
+        may_last_[own] = may_last;
+        note_save(0, own);
+      }
     } else {
       pool.retain(kept);
       pool.release(own);
@@ -157,12 +165,14 @@ void PrefixSharing::keep_parts(std::span<BlockTable> tables, uint32_t node_idx) 
 void PrefixSharing::attach(uint32_t group, BlockId node, uint32_t part, BlockId block) {
   contents_[group - 1].attach(node, part, block);
   groups_.pool(group).set_keeps_content(block, true);
+  note_save(group, block);
 }
 
 void PrefixSharing::detach(uint32_t group, BlockId block) {
   if (groups_.is_state(group)) checkpoints_[group - 1].remove(block);
   contents_[group - 1].detach(block);
   groups_.pool(group).set_keeps_content(block, false);
+  if (tiers_.has_disk()) save_steps_[group][block] = 0;
 }
 
 // ---- out of tables and out of the cache ----------------------------------------------------------------------------
@@ -202,6 +212,7 @@ void PrefixSharing::drop(BlockId node) {
   groups_.pool(0).set_keeps_content(node, false);
   is_forgotten_[node] = false;
   ends_prompt_[node] = false;
+  if (tiers_.has_disk()) save_steps_[0][node] = 0;
 }
 
 void PrefixSharing::lose(uint32_t group, BlockId block) {
@@ -211,8 +222,8 @@ void PrefixSharing::lose(uint32_t group, BlockId block) {
     detach(group, block);
     return;
   }
-  if (tiers_.has_host() && worth_storing_[block]) {
-    tiers_.store(0, block, content_of(block));
+  if (tiers_.has_host() && (worth_storing_[block] || is_to_save(0, block))) {
+    store(0, block);
     for (uint32_t g = 1; g < groups_.size(); ++g)
       for (uint32_t part = 0; part < contents(g).parts_node(); ++part)
         if (const BlockId beside = contents(g).at(block, part); beside != kNoBlock) store_part(g, beside);
@@ -225,10 +236,85 @@ void PrefixSharing::lose(uint32_t group, BlockId block) {
 
 // Of a block beside a node, which loses it.
 void PrefixSharing::store_part(uint32_t group, BlockId block) {
-  const GroupContents::Place place = contents(group).place(block);
-  if (!tiers_.has_host() || !worth_storing_[place.node] || is_forgotten_[place.node]) return;
-  const Digest key = part_key(keys_[place.node], group, place.part);
-  tiers_.store(group, block, {key, cache_->tokens(place.node), roots_[place.node]});
+  if (!tiers_.has_host()) return;
+  const BlockId node = node_of(group, block);
+  if ((worth_storing_[node] || is_to_save(group, block)) && !is_forgotten_[node]) store(group, block);
+}
+
+BlockId PrefixSharing::node_of(uint32_t group, BlockId block) const {
+  return group == 0 ? block : contents(group).place(block).node;
+}
+
+Digest PrefixSharing::key_of(uint32_t group, BlockId block) const {
+  const Digest& key = keys_[node_of(group, block)];
+  return group == 0 ? key : part_key(key, group, contents(group).place(block).part);
+}
+
+void PrefixSharing::store(uint32_t group, BlockId block) {
+  const Digest key = key_of(group, block);
+  const BlockId node = node_of(group, block);
+  tiers_.store(group, block, {key, cache_->tokens(node), roots_[node], may_last_[node]});
+}
+
+// ---- the disk ------------------------------------------------------------------------------------------------------
+
+void PrefixSharing::note_save(uint32_t group, BlockId block) {
+  if (!tiers_.has_disk() || !may_last_[node_of(group, block)]) return;
+  save_steps_[group][block] = step_;
+  saves_.push_back({group, block, step_});
+  // Those that are gone are as many as the others at most.
+  size_t num_blocks = 0;
+  for (const std::vector<uint64_t>& steps : save_steps_) num_blocks += steps.size();
+  if (saves_.size() > 2 * num_blocks + 64)
+    std::erase_if(saves_, [this](const Save& save) { return save_steps_[save.group][save.block] != save.step; });
+}
+
+void PrefixSharing::save(uint32_t blocks_max, bool all) {
+  if (saves_.empty()) return;
+  uint32_t room = std::min(blocks_max, tiers_.write_room());
+  while (room > 0 && !saves_.empty() && (all || saves_.front().step < step_)) {
+    const Save save = saves_.front();
+    saves_.pop_front();
+    uint64_t& step = save_steps_[save.group][save.block];
+    if (step != save.step) continue;
+    step = 0;
+    if (is_forgotten_[node_of(save.group, save.block)] || tiers_.is_on_disk(key_of(save.group, save.block))) continue;
+    store(save.group, save.block);
+    --room;
+  }
+}
+
+std::optional<DiskBatch> PrefixSharing::read_from_disk(const Digest& identity, std::span<const int32_t> tokens) {
+  if (!cache_ || !tiers_.has_disk()) return 0;
+  Nodes nodes{.with_disk = true};
+  const PrefixMatch match = find(identity, tokens, &nodes);
+  const auto num_device = static_cast<uint32_t>(nodes.blocks.size());
+  if (match.num_full() == 0) return 0;
+  const uint64_t root = root_of(identity, node_tokens(nodes, 0));
+  std::vector<DiskBlock> wanted;
+  // What is there already is not to make room for the rest.
+  const auto ask = [&](uint32_t group, BlockId block, uint32_t node_idx, const Digest& key) {
+    if (block != Tiers::kOnDisk) return tiers_.use(group, block);
+    const auto own = node_tokens(nodes, node_idx);
+    wanted.push_back({group, kNoBlock, key, {own.begin(), own.end()}, root});
+  };
+  for (uint32_t i = 0; i < match.host_blocks.size(); ++i)
+    ask(0, match.host_blocks[i], num_device + i, node_key(nodes, num_device + i));
+  for (uint32_t g = 1; g <= match.others.size(); ++g) {
+    const GroupMatch& other = match.others[g - 1];
+    for (uint32_t i = 0; i < other.parts.size(); ++i) {
+      if (!other.parts[i].on_host) continue;
+      const uint32_t entry = other.first_entry + i;
+      const bool is_state = groups_.is_state(g);
+      const uint32_t node_idx = is_state ? match.num_full() - 1 : contents(g).node_idx_of(entry);
+      const uint32_t part = is_state ? 0 : contents(g).part_of(entry);
+      ask(g, other.parts[i].block, node_idx, part_key(node_key(nodes, node_idx), g, part));
+    }
+  }
+  if (wanted.empty()) return 0;
+  // More of a text than the host's pool holds: as much of its beginning.
+  if (groups_.size() == 1) wanted.resize(std::min<size_t>(wanted.size(), tiers_.host(0)->num_blocks()));
+  return tiers_.read(std::move(wanted));
 }
 
 uint64_t PrefixSharing::root(std::span<const BlockTable> tables) const {

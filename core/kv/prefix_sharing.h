@@ -10,6 +10,7 @@
 // group 0 all blocks, a group with a window those inside it, a group of states a checkpoint right there.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -52,7 +53,8 @@ class PrefixSharing final : private CacheGroups::Keeper {
   void load(std::span<BlockTable> tables, const PrefixMatch& match);
   // `tokens` are known and their positions computed or in flight: blocks that they fill go into the cache. A block that
   // is there already takes the place of the table's own, which is given back (and must be sent to the device anew).
-  void keep(std::span<BlockTable> tables, const Digest& identity, std::span<const int32_t> tokens);
+  // `may_last`: they may go to a disk.
+  void keep(std::span<BlockTable> tables, const Digest& identity, std::span<const int32_t> tokens, bool may_last);
   // A row of the plan that is being made starts at position `start`: the records that it begins from in place of its
   // own. They stay what they are until the step is complete.
   void begin_states(std::span<BlockTable> tables, uint32_t start, std::vector<RecordPlace>* places);
@@ -75,6 +77,9 @@ class PrefixSharing final : private CacheGroups::Keeper {
   uint64_t root(BlockId block) const { return cache_ && cache_->contains(block) ? roots_[block] : 0; }
   void forget(uint64_t root);
   void set_worth_storing(std::span<const BlockTable> tables, bool worth);
+  void save(uint32_t blocks_max, bool all);
+  bool has_saves() const { return !saves_.empty(); }
+  std::optional<DiskBatch> read_from_disk(const Digest& identity, std::span<const int32_t> tokens);
 
   // For the audit.
   const PrefixCache* cache() const { return cache_.get(); }
@@ -96,17 +101,32 @@ class PrefixSharing final : private CacheGroups::Keeper {
     uint32_t group;
     BlockId record;
   };
+  struct Save {  // a block that the disk is to have
+    uint32_t group;
+    BlockId block;
+    uint64_t step;  // that kept it
+  };
   // The nodes of a match, with what the host tier needs to know of them.
   struct Nodes {
-    std::span<const BlockId> blocks;  // on the device; the others follow
-    std::vector<Digest> host_keys;    // of the others
-    std::span<const int32_t> tokens;  // of all
+    std::span<const BlockId> blocks = {};  // on the device; the others follow
+    std::vector<Digest> host_keys = {};    // of the others
+    std::span<const int32_t> tokens = {};  // of all
+    bool with_disk = false;                // what has to be read from there counts as there: Tiers::kOnDisk
   };
 
   void lose(uint32_t group, BlockId block) override;
   void drop(BlockId node);
-  Tiers::Content content_of(BlockId node) const { return {keys_[node], cache_->tokens(node), roots_[node]}; }
   void store_part(uint32_t group, BlockId block);
+  // Stores a block of any group, with the key of its place.
+  void store(uint32_t group, BlockId block);
+  Digest key_of(uint32_t group, BlockId block) const;
+  BlockId node_of(uint32_t group, BlockId block) const;
+  void note_save(uint32_t group, BlockId block);
+  bool is_to_save(uint32_t group, BlockId block) const { return tiers_.has_disk() && save_steps_[group][block] != 0; }
+  PrefixMatch find(const Digest& identity, std::span<const int32_t> tokens, Nodes* nodes) const;
+  Digest node_key(const Nodes& nodes, uint32_t node_idx) const;
+  std::span<const int32_t> node_tokens(const Nodes& nodes, uint32_t node_idx) const;
+  BlockId find_below(uint32_t group, const Digest& key, std::span<const int32_t> tokens, const Nodes& nodes) const;
   PathEnd path_end_of(const PrefixMatch& match, size_t num_blocks) const;
   void extend_by_host(const Digest& identity, std::span<const int32_t> tokens, PrefixMatch* match, Nodes* nodes) const;
   GroupMatch::Part find_part(uint32_t group, const Nodes& nodes, uint32_t node_idx, uint32_t part) const;
@@ -145,12 +165,17 @@ class PrefixSharing final : private CacheGroups::Keeper {
 
   CacheGroups& groups_;
   Tiers& tiers_;
-  std::unique_ptr<PrefixCache> cache_;    // of group 0
-  std::vector<uint64_t> roots_;           // by block, of those in the cache
-  std::vector<bool> is_forgotten_;        // by block: in the cache and hidden, since somebody holds it
-  std::vector<bool> ends_prompt_;         // by block: it stands where the state before a prompt's end is kept
-  std::vector<Digest> keys_;              // by block, of those in the cache, with a host tier: the key there
-  std::vector<bool> worth_storing_;       // by block
+  std::unique_ptr<PrefixCache> cache_;  // of group 0
+  std::vector<uint64_t> roots_;         // by block, of those in the cache
+  std::vector<bool> is_forgotten_;      // by block: in the cache and hidden, since somebody holds it
+  std::vector<bool> ends_prompt_;       // by block: it stands where the state before a prompt's end is kept
+  std::vector<Digest> keys_;            // by block, of those in the cache, with a host tier: the key there
+  std::vector<bool> worth_storing_;     // by block
+  std::vector<bool> may_last_;          // by block, of those in the cache, with a host tier
+  // With a disk, by group and block: the step (from 1) that kept it, while it is in saves_; 0: it is not.
+  std::vector<std::vector<uint64_t>> save_steps_;
+  std::deque<Save> saves_;                // by step; those whose step is another by now are gone
+  uint64_t step_ = 1;                     // that is being made
   std::vector<GroupContents> contents_;   // of groups 1, 2, ...
   std::vector<Checkpoints> checkpoints_;  // of groups 1, 2, ...; those of blocks have none
   std::vector<Pending> pending_;

@@ -175,6 +175,7 @@ void PrefixSharing::end_step() {
     groups_.pool(pending.group).release(pending.state.record);
   }
   pending_.clear();
+  ++step_;
   for (const Read& read : reads_) groups_.pool(read.group).release(read.record);
   reads_.clear();
 }

@@ -126,8 +126,8 @@ BUGS = [
      "loads_.push_back({host_block, target, group, groups_.shape(group).block_tokens});",
      "loads_.push_back({host_block, target, 0, groups_.shape(0).block_tokens});"),
     ("parts of a node are stored in the wrong order", "core/kv/prefix_sharing.cpp",
-     "part_key(keys_[place.node], group, place.part);",
-     "part_key(keys_[place.node], group, contents(group).parts_node() - 1 - place.part);"),
+     "part_key(key, group, contents(group).place(block).part);",
+     "part_key(key, group, contents(group).parts_node() - 1 - contents(group).place(block).part);"),
     ("a loaded block stands beside its node as another part", "core/kv/prefix_sharing.cpp",
      "contents(group).part_of(entry), target);", "0, target);"),
     # work lists
