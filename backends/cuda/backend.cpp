@@ -29,6 +29,9 @@ class CudaBackend final : public Backend {
   Status read_tensor(const SealedList& list, TensorId tensor, std::span<std::byte> bytes) override;
   Status write_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<const std::byte> bytes) override;
   Status read_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<std::byte> bytes) override;
+  std::vector<std::span<std::byte>> host_block(uint32_t kv_group, uint32_t block) override {
+    return rank_->host_block(kv_group, block);
+  }
 
  private:
   Status ready() const;   // for steps and doors

@@ -82,4 +82,18 @@ Status KvPools::copy(uint32_t kv_group, uint32_t layer, uint32_t block, size_t n
   return {};
 }
 
+std::vector<std::span<std::byte>> KvPools::host_block(uint32_t kv_group, uint32_t block) const {
+  LLMRT_CHECK(kv_group < pools_.size() && block < pools_[kv_group].host.num_blocks, "host block");
+  const auto& [group, device, host] = pools_[kv_group];
+  const uint64_t data = group.data_bytes_block_layer(), scales = group.scale_bytes_block_layer();
+  std::vector<std::span<std::byte>> parts;
+  for (uint32_t layer = 0; layer < group.num_layers; ++layer) {
+    parts.push_back({host.data + layer * host.layer_bytes + block * data, data});
+    if (scales == 0) continue;
+    auto* plane = reinterpret_cast<std::byte*>(host.scales + layer * host.layer_scales);
+    parts.push_back({plane + block * scales, scales});
+  }
+  return parts;
+}
+
 }  // namespace llmrt::cuda

@@ -59,6 +59,9 @@ class DeviceRank {
   Status read_tensor(const OpList& list, TensorId tensor, std::span<std::byte> bytes);
   Status write_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<const std::byte> bytes);
   Status read_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<std::byte> bytes);
+  std::vector<std::span<std::byte>> host_block(uint32_t kv_group, uint32_t block) const {
+    return pools_.host_block(kv_group, block);
+  }
 
  private:
   Status find_facts();

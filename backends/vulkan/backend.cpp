@@ -34,6 +34,9 @@ class VulkanBackend final : public Backend {
   Result<StepOutput> wait(Ticket ticket) override;
   Result<std::vector<double>> profile(const StepSubmission& step) override;
   Result<std::string> explain(const OpList& list) override;
+  std::vector<std::span<std::byte>> host_block(uint32_t kv_group, uint32_t block) override {
+    return vulkan::host_block(resources_, kv_group, block);
+  }
   MemoryReport memory() const override;
   Status write_tensor(const SealedList& list, TensorId tensor, std::span<const std::byte> bytes) override;
   Status read_tensor(const SealedList& list, TensorId tensor, std::span<std::byte> bytes) override;

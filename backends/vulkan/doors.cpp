@@ -62,4 +62,19 @@ Status read_kv(Transfer* transfer, const Resources& resources, const KvBlock& wh
   return scales.bytes ? transfer->read(scales, bytes.subspan(data.bytes)) : Status();
 }
 
+std::vector<std::span<std::byte>> host_block(const Resources& resources, uint32_t kv_group, uint32_t block) {
+  LLMRT_CHECK(kv_group < resources.pools.size() && block < resources.pools[kv_group].group.num_host_blocks,
+              "host block");
+  const auto& [group, device, host] = resources.pools[kv_group];
+  std::vector<std::span<std::byte>> parts;
+  const auto add = [&](const View& layer, uint64_t bytes) {
+    parts.push_back({layer.buffer->mapped() + layer.offset + block * bytes, bytes});
+  };
+  for (uint32_t layer = 0; layer < group.num_layers; ++layer) {
+    add(host.data[layer], group.data_bytes_block_layer());
+    if (group.scales_vector() > 0) add(host.scales[layer], group.scale_bytes_block_layer());
+  }
+  return parts;
+}
+
 }  // namespace llmrt::vulkan

@@ -121,6 +121,14 @@ class Backend {
   // behind create_kv_pools; nothing is compiled for the device and nothing runs. Errors: those of prepare.
   virtual Result<std::string> explain(const OpList& list) = 0;
 
+  // The bytes of a block of a group's host pool as they lie in this process's memory: layer by layer data, then scales.
+  // They stay there as long as the KV pools. Empty: this backend has no such memory. Any thread may read or write them
+  // while no submission that is not waited for moves the block.
+  virtual std::vector<std::span<std::byte>> host_block(uint32_t kv_group, uint32_t block) {
+    (void)kv_group, (void)block;
+    return {};
+  }
+
   virtual MemoryReport memory() const = 0;
   // What the device would be faster with, for whoever starts an engine; empty: nothing. Known after the first prepare.
   virtual std::string remark() const { return {}; }

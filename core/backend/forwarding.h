@@ -27,6 +27,9 @@ class ForwardingBackend : public Backend {
   Result<StepOutput> wait(Ticket ticket) override { return inner_->wait(ticket); }
   Result<std::vector<double>> profile(const StepSubmission& step) override { return inner_->profile(step); }
   Result<std::string> explain(const OpList& list) override { return inner_->explain(list); }
+  std::vector<std::span<std::byte>> host_block(uint32_t kv_group, uint32_t block) override {
+    return inner_->host_block(kv_group, block);
+  }
   MemoryReport memory() const override { return inner_->memory(); }
   std::string remark() const override { return inner_->remark(); }
   Status write_tensor(const SealedList& list, TensorId tensor, std::span<const std::byte> bytes) override {

@@ -108,6 +108,10 @@ class ValidatingBackend final : public Backend {
     if (Status status = check_kv_door(kv_group, layer, block, bytes.size()); !status) return status;
     return inner_->write_kv(kv_group, layer, block, bytes);
   }
+  std::vector<std::span<std::byte>> host_block(uint32_t kv_group, uint32_t block) override {
+    LLMRT_CHECK(kv_group < limits_.groups.size() && block < limits_.groups[kv_group].num_host_blocks, "host block");
+    return inner_->host_block(kv_group, block);
+  }
   Status read_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<std::byte> bytes) override {
     if (Status status = check_kv_door(kv_group, layer, block, bytes.size()); !status) return status;
     return inner_->read_kv(kv_group, layer, block, bytes);

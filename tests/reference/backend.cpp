@@ -293,6 +293,19 @@ Status ReferenceBackend::read_kv(uint32_t kv_group, uint32_t layer, uint32_t blo
   return {};
 }
 
+std::vector<std::span<std::byte>> ReferenceBackend::host_block(uint32_t kv_group, uint32_t block) {
+  KvPool& pool = machine_.pools.at(kv_group);
+  const uint64_t data = pool.group.data_bytes_block_layer(), scales = pool.group.scale_bytes_block_layer();
+  const uint64_t number = uint64_t{pool.group.num_blocks} + block;
+  std::vector<std::span<std::byte>> parts;
+  for (uint32_t layer = 0; layer < pool.group.num_layers; ++layer) {
+    parts.push_back(std::span(pool.data[layer]).subspan(number * data, data));
+    if (scales > 0)
+      parts.push_back(std::as_writable_bytes(std::span(pool.scales[layer]).subspan(number * scales / 4, scales / 4)));
+  }
+  return parts;
+}
+
 std::unique_ptr<Backend> make_reference_backend(ReferenceConfig config) {
   return std::make_unique<ReferenceBackend>(config);
 }

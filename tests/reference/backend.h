@@ -34,6 +34,7 @@ class ReferenceBackend final : public Backend {
   Status write_tensor(const SealedList& list, TensorId tensor, std::span<const std::byte> bytes) override;
   Status read_tensor(const SealedList& list, TensorId tensor, std::span<std::byte> bytes) override;
   Status write_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<const std::byte> bytes) override;
+  std::vector<std::span<std::byte>> host_block(uint32_t kv_group, uint32_t block) override;
   Status read_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<std::byte> bytes) override;
 
   // The row state, for tests that look at it.
