@@ -8,6 +8,8 @@
 
 #include "core/base/checked_math.h"
 #include "core/engine/cache_identity.h"
+#include "core/engine/disk_setup.h"
+#include "core/engine/disk_source.h"
 #include "core/engine/flights.h"
 #include "core/engine/inbox.h"
 #include "core/engine/lower.h"
@@ -91,6 +93,7 @@ struct Engine::Impl {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::unique_ptr<Backend> backend;
+  std::unique_ptr<DiskTier> disk;  // null: none; reads and writes the backend's memory
   const Clock* clock;
   MemoryPlan memory_plan;
   std::unique_ptr<Lowering> lowering;
@@ -152,6 +155,7 @@ struct Engine::Impl {
   std::optional<Error> lost_for_good();  // any thread
   bool wait_to_plan(TimeNs until);
   Result<bool> tick(TimeNs until);
+  Result<bool> save_blocks();
   Result<bool> prepare_next();
 };
 
@@ -172,6 +176,8 @@ bool Engine::Impl::wait_to_plan(TimeNs until) {
 // tail, where that had to wait, and launch it; deliver.
 Result<bool> Engine::Impl::tick(TimeNs until) {
   if (!wait_to_plan(until)) return true;
+  if (config.disk.source)
+    for (uint32_t i = config.disk.source->next_jobs(); disk && i > 0; --i) disk->work();
   take_messages();
   const TimeNs begin_ns = clock->now_ns();
   const IterationPlan* plan = flights->size() < flights_max() ? scheduler->plan(begin_ns) : nullptr;
@@ -190,11 +196,26 @@ Result<bool> Engine::Impl::tick(TimeNs until) {
   if (plan && !plan->is_complete())
     if (Status status = launch_tail(*plan); !status) return lose(status.error());
   scheduler->take_events(&events);
-  const bool worked = plan || lands || !flights->is_empty() || !events.empty();
+  Result<bool> saved = plan || lands ? Result<bool>(false) : save_blocks();
+  if (!saved) return lose(saved.error());
+  const bool worked = plan || lands || !flights->is_empty() || !events.empty() || *saved;
   deliver();
   hand_over_traces();
   publish();
   return worked;
+}
+
+// While nothing runs: what the disk lacks of what has run.
+Result<bool> Engine::Impl::save_blocks() {
+  if (!disk || !flights->is_empty()) return false;
+  ForwardInputs moves;
+  for (const BlockMove& move : scheduler->plan_saves())
+    moves.block_stores.push_back({move.source, move.target, move.num_tokens, move.kv_group});
+  if (moves.block_stores.empty()) return false;
+  Result<StepOutput> output = run_moves(moves, lowering->memory_list(), backend.get());
+  if (!output) return output.error();
+  scheduler->saves_done();
+  return true;
 }
 
 Result<bool> Engine::Impl::prepare_next() {
@@ -433,6 +454,8 @@ void Engine::Impl::publish() {
   shared_stats.littles_law = monitor.littles_law();
   shared_stats.recent_hit_rate = monitor.recent_hit_rate();
   shared_stats.recent_host_hit_rate = monitor.recent_host_hit_rate();
+  shared_stats.recent_disk_hit_rate = monitor.recent_disk_hit_rate();
+  if (disk) shared_stats.disk = disk->stats();
 }
 
 void Engine::Impl::log_preemptions() {
@@ -495,7 +518,14 @@ Status Engine::Impl::check_allowed(const Request& request) const {
 // ---- life ----------------------------------------------------------------------------------------------------------
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Engine::~Engine() = default;
+Engine::~Engine() {
+  Impl& self = *impl_;
+  if (self.config.disk.source) return;  // of a test, which ends it as a crash would
+  while (!self.lost_for_good()) {
+    const Result<bool> saved = self.save_blocks();
+    if (!saved || !*saved) return;
+  }
+}
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, std::shared_ptr<const Model> model,
                                                std::shared_ptr<const Tokenizer> tokenizer,
@@ -520,6 +550,13 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, std::
   if (scheduler.prefix_cache != PrefixCacheKind::kOff || scheduler.host_blocks > 0)
     scheduler.cache_identity = cache_identity(*impl->model, impl->config);
   scheduler.cost_prior = warm->cost_prior;
+  const PoolShapes shapes(impl->model->config, impl->config);
+  const auto groups = shapes.groups(impl->memory_plan.num_blocks, impl->memory_plan.num_host_blocks);
+  Result<std::unique_ptr<DiskTier>> disk =
+      open_disk(impl->config, impl->memory_plan, groups, scheduler.cache_identity, impl->backend.get());
+  if (!disk) return disk.error();
+  impl->disk = *std::move(disk);
+  scheduler.disk = impl->disk.get();
   impl->scheduler = std::make_unique<Scheduler>(std::move(scheduler));
   impl->flights.emplace(impl->lowering.get(), impl->backend.get());
   impl->publish();

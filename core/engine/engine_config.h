@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,16 @@ namespace llmrt {
 struct AskedLimits {
   bool context = false, step_tokens = false, chunk_tokens = false, kv_tokens = false, kv_host = false;
   bool memory_utilization = false;
+};
+
+class DiskSource;
+
+// The disk tier below the host tier. Without a folder there is none.
+struct DiskTierConfig {
+  std::string folder;                  // each model and configuration has one of its own in it
+  uint64_t bytes_max = 0;              // of the files there
+  bool is_opened = true;               // false: it is in the memory plan alone, as for a report
+  std::shared_ptr<DiskSource> source;  // where tests have their files; null: the file system's
 };
 
 struct EngineConfig {
@@ -61,6 +72,7 @@ struct EngineConfig {
   PrefixCacheKind prefix_cache = PrefixCacheKind::kRadix;
   uint32_t state_interval = 8192;  // of models with states: a checkpoint behind every so many tokens of a prompt
   uint64_t kv_host_bytes = 0;      // of the host's memory, for blocks that the pool gives up; 0 = none
+  DiskTierConfig disk;
   OnExhaustion on_exhaustion = OnExhaustion::kPreempt;  // when the pool is full
   bool batch_invariant = false;                         // every request is; steps without one run faster kernels
   // What requests may ask for; the rest is unsupported. Interactive is what a request is that names no class, and is
@@ -93,9 +105,12 @@ struct MemoryPlan {
   uint32_t num_blocks = 0;                             // the least: of the first group
   uint32_t num_host_blocks = 0;                        // of the host tier, beside them
   uint64_t pool_bytes = 0, host_pool_bytes = 0;        // of all groups
-  std::vector<KvPoolSize> pools;                       // by KV group; empty: one group
-  std::vector<uint64_t> pool_block_bytes;              // of one block or record of each
-  std::string limited_by;                              // "memory", "sequences x context", "--kv-tokens" ...
+  bool host_is_for_disk = false;                       // nobody has asked for a host tier, but for one below it
+  uint64_t disk_bytes = 0;                             // of the disk tier
+  std::string disk_folder;
+  std::vector<KvPoolSize> pools;           // by KV group; empty: one group
+  std::vector<uint64_t> pool_block_bytes;  // of one block or record of each
+  std::string limited_by;                  // "memory", "sequences x context", "--kv-tokens" ...
 };
 
 }  // namespace llmrt

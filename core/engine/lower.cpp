@@ -183,6 +183,14 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   return out;
 }
 
+Result<StepOutput> run_moves(const ForwardInputs& moves, const SealedList& memory, Backend* backend) {
+  std::vector<uint32_t> words;
+  pack(moves, &words);
+  Result<Ticket> ticket = backend->submit({.memory = &memory, .forward_inputs = words});
+  if (!ticket) return ticket.error();
+  return backend->wait(*ticket);
+}
+
 Result<StepOutput> run_probe(const IterationPlan& plan, Lowering* lowering, Backend* backend) {
   LoweredStep step;
   lowering->lower(plan, &step);

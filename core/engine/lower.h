@@ -81,6 +81,8 @@ class Lowering {
   SampleInputs sample_;
 };
 
+// Submits moves of KV blocks alone and waits for them, while nothing else is in flight.
+Result<StepOutput> run_moves(const ForwardInputs& moves, const SealedList& memory, Backend* backend);
 // Lowers, submits and waits for one plan while nothing else is in flight.
 Result<StepOutput> run_probe(const IterationPlan& plan, Lowering* lowering, Backend* backend);
 

@@ -222,7 +222,9 @@ std::string print(const MemoryPlan& plan, uint32_t context_tokens, uint32_t num_
   line("KV tokens", fmt::format("{}", uint64_t{plan.num_blocks} * plan.block_tokens));
   line("limited by", plan.limited_by);
   if (plan.num_host_blocks > 0)
-    line("host tier", fmt::format("{} blocks, {}", plan.num_host_blocks, mib(plan.host_pool_bytes)));
+    line("host tier", fmt::format("{} blocks, {}{}", plan.num_host_blocks, mib(plan.host_pool_bytes),
+                                  plan.host_is_for_disk ? ", for the disk tier" : ""));
+  if (plan.disk_bytes > 0) line("disk tier", fmt::format("{}, {}", mib(plan.disk_bytes), plan.disk_folder));
   if (context_tokens == 0) return text;
   const uint64_t blocks_each = ceil_div(context_tokens, plan.block_tokens);
   uint64_t fit = plan.num_blocks / blocks_each;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/base/checked_math.h"
+#include "core/engine/disk_setup.h"
 #include "core/engine/pool_sizing.h"
 #include "core/engine/probe_plan.h"
 
@@ -61,6 +62,7 @@ Result<EngineConfig> resolve(EngineConfig config, const Model& model, const Back
   if (const uint64_t host_bytes = physical_memory(); config.asked.kv_host && config.kv_host_bytes > host_bytes)
     return make_error(ErrorCode::kInvalidArgument, "KV host memory: {} MiB were asked for, the host has {} in all",
                       config.kv_host_bytes >> 20, host_bytes >> 20);
+  if (Status status = resolve_disk(model, &config); !status) return status.error();
   if (config.on_exhaustion == OnExhaustion::kSwap && config.kv_host_bytes == 0)
     return make_error(ErrorCode::kInvalidArgument, "on exhaustion swap: expected a size of the host tier, found none");
   return config;
@@ -117,11 +119,7 @@ Status time_moves(std::span<const KvGroup> groups, const SealedList& memory, Bac
       for (const BlockCopy& move : moves)
         num_blocks +=
             static_cast<double>(groups[move.kv_group].bytes_block()) / static_cast<double>(groups[0].bytes_block());
-      std::vector<uint32_t> words;
-      pack(inputs, &words);
-      Result<Ticket> ticket = backend->submit({.memory = &memory, .forward_inputs = words});
-      if (!ticket) return ticket.error();
-      Result<StepOutput> output = backend->wait(*ticket);
+      Result<StepOutput> output = run_moves(inputs, memory, backend);
       if (!output) return output.error();
       (is_load ? prior->load_ms : prior->store_ms) = output->memory_ms / num_blocks;
     }
@@ -196,6 +194,9 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   warm.memory_plan = *plan;
   warm.memory_plan.penalty_rows = config->penalty_rows_max;
   warm.memory_plan.sequences = config->sequences_max;
+  warm.memory_plan.host_is_for_disk = !config->disk.folder.empty() && wanted.kv_host_bytes == 0;
+  warm.memory_plan.disk_bytes = config->disk.folder.empty() ? 0 : config->disk.bytes_max;
+  warm.memory_plan.disk_folder = config->disk.folder;
   warm.memory_plan.penalty_row_bytes = uint64_t{model->config.vocab_size} * 4;
   const std::vector<KvGroup> groups = shapes.groups(plan->num_blocks, plan->num_host_blocks);
   if (Status status = backend->create_kv_pools(groups); !status) return status.error();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/metrics/disk_stats.h"
 #include "core/metrics/in_system.h"
 #include "core/metrics/saturation.h"
 
@@ -75,8 +76,10 @@ struct EngineStats {
   uint64_t prompt_tokens = 0, generated_tokens = 0;
   uint64_t prefix_queries = 0, prefix_hits = 0;  // in prompt tokens, at the first admission
   uint64_t prefix_host_hits = 0;                 // of the hits, from the host tier
+  uint64_t prefix_disk_hits = 0;                 // and those that a disk has read into it for the request
   uint32_t host_blocks_total = 0, host_blocks_used = 0;
   uint64_t blocks_stored = 0, blocks_loaded = 0;  // moved to the host tier, and back
+  DiskStats disk;                                 // the engine's
   // Positions computed for branches that have ended, once each; and what a batch of fixed shape would have computed on
   // top (batching.h): none with continuous batching.
   uint64_t useful_tokens = 0, padded_tokens = 0;
@@ -102,9 +105,9 @@ struct EngineStats {
   // The engine's monitor over all of this.
   SaturationVerdicts saturation = {};
   LittlesLaw littles_law;
-  double recent_hit_rate = 0, recent_host_hit_rate = 0;  // of prompt tokens, last minute
-  double plan_ms = 0, device_ms = 0, wall_ms = 0;        // sums over steps; idle = 1 - device / wall
-  double mask_wait_ms = 0;                               // that tails waited for masks of grammars
+  double recent_hit_rate = 0, recent_host_hit_rate = 0, recent_disk_hit_rate = 0;  // of prompt tokens, last minute
+  double plan_ms = 0, device_ms = 0, wall_ms = 0;  // sums over steps; idle = 1 - device / wall
+  double mask_wait_ms = 0;                         // that tails waited for masks of grammars
 };
 
 inline SaturationSample saturation_sample(const EngineStats& stats) {
@@ -117,6 +120,7 @@ inline SaturationSample saturation_sample(const EngineStats& stats) {
   sample.prefix_queries = stats.prefix_queries;
   sample.prefix_hits = stats.prefix_hits;
   sample.prefix_host_hits = stats.prefix_host_hits;
+  sample.prefix_disk_hits = stats.prefix_disk_hits;
   sample.prompt_tokens = stats.prompt_tokens;
   sample.in_system = stats.in_system;
   sample.num_unanswered = stats.in_system.num() - stats.num_answering;

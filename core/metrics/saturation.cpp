@@ -79,6 +79,7 @@ void SaturationMonitor::close_bucket(TimeNs now) {
   const uint64_t queries = last_.prefix_queries - then.prefix_queries;
   recent_hit_rate_ = share(last_.prefix_hits - then.prefix_hits, queries);
   recent_host_hit_rate_ = share(last_.prefix_host_hits - then.prefix_host_hits, queries);
+  recent_disk_hit_rate_ = share(last_.prefix_disk_hits - then.prefix_disk_hits, queries);
   if (num_marks_ > kRecent) judge_queue();
   judge_preemptions();
   if (num_marks_ <= kRecent + kBeforeMin) return;

@@ -66,6 +66,7 @@ struct SaturationSample {
   uint64_t num_preemptions = 0;
   uint64_t prefix_queries = 0, prefix_hits = 0;  // in tokens
   uint64_t prefix_host_hits = 0;                 // of the hits
+  uint64_t prefix_disk_hits = 0;                 // of the hits
   uint64_t prompt_tokens = 0;                    // admitted
   InSystem in_system;
   uint32_t num_unanswered = 0;  // of those in the system: without their first token
@@ -86,6 +87,7 @@ class SaturationMonitor {
   // The share of prompt tokens looked up in the last minute that were found; 0 when there were none.
   double recent_hit_rate() const { return recent_hit_rate_; }
   double recent_host_hit_rate() const { return recent_host_hit_rate_; }
+  double recent_disk_hit_rate() const { return recent_disk_hit_rate_; }
 
  private:
   struct Mark {  // counters at the end of a bucket, and means over it
@@ -114,7 +116,7 @@ class SaturationMonitor {
   TimeNs ttft_late_ns_ = 0, tpot_late_ns_ = 0;  // since when p95 is over its objective; 0 = it is not
   SaturationVerdicts verdicts_;
   LittlesLaw littles_law_;
-  double recent_hit_rate_ = 0, recent_host_hit_rate_ = 0;
+  double recent_hit_rate_ = 0, recent_host_hit_rate_ = 0, recent_disk_hit_rate_ = 0;
 };
 
 // How evenly several workers of one model are loaded. The load is whatever counts for all of them alike, such as tokens

@@ -29,6 +29,7 @@ struct Sequence {
   WaitTicket ticket;
   PrefixFound found;
   KvOrigin origin;
+  DiskWait disk;
   std::vector<int32_t> tokens;  // prompt, then sampled ones, as far as the host knows them; take_prompt()
   uint32_t num_prompt;
   Progress progress;

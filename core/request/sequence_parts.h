@@ -58,6 +58,7 @@ struct RowTake {
 struct KvOrigin {
   Digest identity = {};      // of its blocks in the prefix cache, beside their tokens
   bool has_salt = false;     // of its request: only then it shares parts of blocks with others
+  bool may_last = false;     // its blocks may go to a disk, and come from there
   uint64_t root = 0;         // of its cached blocks (KvSpace::root), once there are some
   uint64_t copied_root = 0;  // of another text's first block, whose first tokens it has copied
 };
@@ -96,6 +97,13 @@ struct PrefixFound {
   // the states that it passes there are what it has in common with others. 0: nowhere.
   uint32_t split = 0;
   bool is_split_shared = false;  // others have gone on from there with other tokens, or will
+};
+
+// What a disk reads for it before it starts.
+struct DiskWait {
+  uint64_t batch = 0;    // DiskBatch; 0: nothing has been asked yet
+  TimeNs until_ns = 0;   // it waits no longer; 0: it does not wait
+  bool is_over = false;  // it starts with what there is
 };
 
 // Its place in a beam search.

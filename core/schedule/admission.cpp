@@ -43,10 +43,10 @@ void Admission::admit(Lane lane, TimeNs now) {
       parts_.exits.end_exhausted(*sequence, positions, now);
       continue;
     }
-    Answer answer = try_start(*sequence);
+    Answer answer = try_start(*sequence, now);
     if (answer == Answer::kNoRoom && parts_.reclaim.make_room(*sequence, round_)) {
       reclaimed = true;
-      answer = try_start(*sequence);
+      answer = try_start(*sequence, now);
     }
     if (answer == Answer::kStarted) continue;
     const bool goes_first = sequence->state() == RequestState::kPreempted || StartOrder::is_aged(*sequence);
@@ -64,7 +64,7 @@ void Admission::admit(Lane lane, TimeNs now) {
   is_open_ = is_open_ && !reclaimed;
 }
 
-Admission::Answer Admission::try_start(Sequence& sequence) {
+Admission::Answer Admission::try_start(Sequence& sequence, TimeNs now) {
   const Running& running = parts_.running;
   if (!sequence.progress.in_flight.is_empty()) return Answer::kLater;  // resumed when all its tokens are known
   const bool counts = sequence.request.sampling.has_penalties();
@@ -73,6 +73,10 @@ Admission::Answer Admission::try_start(Sequence& sequence) {
   // Long prompts are not looked up in every step of a full pool that admits none.
   if (parts_.reservations.is_known_short(sequence, running)) return Answer::kNoRoom;
   if (sequence.found.is_known && !parts_.draft.can_take_over(sequence.found)) return Answer::kLater;
+  if (parts_.prefixes.waits_for_disk(sequence, now)) {
+    sequence.ticket.is_held = true;
+    return Answer::kLater;
+  }
 
   PrefixMatch match = parts_.prefixes.look_up(sequence, running.rows());
   if (!parts_.draft.can_take_over(sequence.found)) return Answer::kLater;

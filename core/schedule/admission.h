@@ -60,7 +60,7 @@ class Admission {
 
  private:
   enum class Answer { kStarted, kLater, kNoRoom };
-  Answer try_start(Sequence& sequence);
+  Answer try_start(Sequence& sequence, TimeNs now);
   bool must_reject(const Sequence& sequence) const;
   Error no_room(const Sequence& sequence) const;
 

@@ -31,11 +31,12 @@ void Journal::note_arrival(Sequence& sequence, TimeNs now) {
   stats_.in_system.arrive(now);
 }
 
-void Journal::note_start(const Sequence& sequence, bool has_cache, uint64_t host_tokens) {
+void Journal::note_start(const Sequence& sequence, bool has_cache, uint64_t host_tokens, uint64_t disk_tokens) {
   stats_.prompt_tokens += sequence.num_prompt;
   if (has_cache) stats_.prefix_queries += sequence.num_prompt;
   stats_.prefix_hits += sequence.record.cached_tokens;
-  stats_.prefix_host_hits += host_tokens;
+  stats_.prefix_host_hits += host_tokens - disk_tokens;
+  stats_.prefix_disk_hits += disk_tokens;
 }
 
 void Journal::note_plan(const IterationPlan& plan, std::span<Sequence* const> running,

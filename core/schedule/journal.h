@@ -34,8 +34,8 @@ class Journal {
   // A request, not a branch.
   void note_rejected() { ++stats_.num_rejected; }
   // Branch 0 of a request runs for the first time. `has_cache`: its prompt was looked for; `host_tokens` of what was
-  // found come from the host tier.
-  void note_start(const Sequence& sequence, bool has_cache, uint64_t host_tokens);
+  // found come from the host tier, and of these so many from a disk.
+  void note_start(const Sequence& sequence, bool has_cache, uint64_t host_tokens, uint64_t disk_tokens = 0);
   // It has waited while a later request was admitted, so many times by now.
   void note_overtaken(uint32_t times) { stats_.overtaken_most = std::max(stats_.overtaken_most, times); }
   void note_preemption(const Preemption& preemption, bool outgrew_reservation);
@@ -55,6 +55,8 @@ class Journal {
   void tell(const Sequence& sequence, TokenEvent event, TimeNs now);
 
   // ---- steps ----
+  // A step has stored blocks for the disk, and done nothing else.
+  void note_saves(uint64_t num_blocks) { stats_.blocks_stored += num_blocks; }
   void note_plan(const IterationPlan& plan, std::span<Sequence* const> running, std::span<const KvPoolSize> pools,
                  TimeNs now);
   void note_parked(uint32_t count) { stats_.num_parked += count; }

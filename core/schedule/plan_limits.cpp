@@ -58,7 +58,7 @@ HostTierSize host_tier_size(const SchedulerConfig& config) {
   if (config.host_blocks == 0) return {};
   const uint32_t rows_max = std::min(config.sequences_max, config.step_tokens_max);
   const uint32_t chunk_blocks = ceil_div(config.step_tokens_max, config.kv_pools[0].block_tokens);
-  return {config.host_blocks, 2 * rows_max + chunk_blocks + loaded_blocks_max(config)};
+  return {config.host_blocks, 2 * rows_max + chunk_blocks + loaded_blocks_max(config) + kStepSavesMax};
 }
 
 PrefixCacheKind cache_kind(const SchedulerConfig& config) {

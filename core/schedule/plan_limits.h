@@ -24,6 +24,8 @@ uint32_t shared_blocks_max(const SchedulerConfig& config);
 
 // Every block that one step takes may be one whose content is stored.
 HostTierSize host_tier_size(const SchedulerConfig& config);
+// Blocks that a step stores for the disk alone; and those of a step that computes nothing.
+inline constexpr uint32_t kStepSavesMax = 8, kIdleSavesMax = 64;
 // The host tier needs the books of a cache even when no prefixes are shared.
 PrefixCacheKind cache_kind(const SchedulerConfig& config);
 

@@ -5,6 +5,8 @@
 namespace llmrt {
 namespace {
 
+constexpr double kDiskWaitTimes = 3, kDiskWaitMsMin = 100, kDiskWaitMsMax = 10000;
+
 uint32_t common_tokens(std::span<const int32_t> a, std::span<const int32_t> b) {
   return static_cast<uint32_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
@@ -14,6 +16,9 @@ uint32_t common_tokens(std::span<const int32_t> a, std::span<const int32_t> b) {
 void Prefixes::set_origin(Sequence& sequence) const {
   if (kv_.has_cache()) sequence.origin.identity = identity_of(sequence);
   sequence.origin.has_salt = !sequence.request.cache_salt.empty();
+  // A guessed salt could be checked by a key in a file; an adapter's id means nothing after a restart.
+  sequence.origin.may_last = kv_.has_disk() && config_.prefix_cache != PrefixCacheKind::kOff &&
+                             !sequence.origin.has_salt && sequence.request.adapter_id == 0;
   sequence.request.cache_salt = {};
 }
 
@@ -54,6 +59,27 @@ PrefixMatch Prefixes::look_up(Sequence& sequence, std::span<Sequence* const> run
   return match;
 }
 
+bool Prefixes::waits_for_disk(Sequence& sequence, TimeNs now) const {
+  DiskWait& disk = sequence.disk;
+  if (!sequence.origin.may_last || disk.is_over) return false;
+  const auto wanted = std::span(sequence.tokens).first(sequence.reusable());
+  if (disk.until_ns == 0) {
+    const double known_ms = kDiskWaitTimes * config_.cost_prior.token_ms * static_cast<double>(wanted.size());
+    const double ms = known_ms > 0 ? std::clamp(known_ms, kDiskWaitMsMin, kDiskWaitMsMax) : kDiskWaitMsMax;
+    disk.until_ns = now + static_cast<TimeNs>(ms * 1e6);
+  }
+  bool is_done = false;
+  if (disk.batch == 0) {
+    const std::optional<DiskBatch> batch = kv_.read_from_disk(sequence.origin.identity, wanted);
+    is_done = batch == DiskBatch{0};
+    disk.batch = batch.value_or(0);
+  } else {
+    is_done = !kv_.is_reading(disk.batch);
+  }
+  disk.is_over = is_done || now >= disk.until_ns;
+  return !disk.is_over;
+}
+
 // Tokens that it begins with as one does whose prompt is being computed: they are not in the cache yet.
 uint32_t Prefixes::common_with(const Sequence& sequence, std::span<Sequence* const> running) const {
   if (kv_.place_tokens() == 0) return 0;
@@ -82,7 +108,8 @@ void Prefixes::take_over(Sequence& sequence, const PrefixMatch& match) {
 
 void Prefixes::keep_filled(Sequence& sequence) {
   const size_t known = std::min<size_t>(sequence.progress.computed, sequence.tokens.size());
-  kv_.keep(sequence.residency.tables, sequence.origin.identity, std::span(sequence.tokens).first(known));
+  kv_.keep(sequence.residency.tables, sequence.origin.identity, std::span(sequence.tokens).first(known),
+           sequence.origin.may_last);
   if (const uint64_t root = kv_.root(sequence.residency.tables); root != 0) sequence.origin.root = root;
 }
 

@@ -33,6 +33,10 @@ class Prefixes {
   // no block is copied to and from in one step.)
   PrefixMatch look_up(Sequence& sequence, std::span<Sequence* const> running) const;
 
+  // Whether the sequence is better looked up later, because a disk reads what it begins with. It waits for a bounded
+  // time alone: three times what computing it is expected to take, where that is known.
+  bool waits_for_disk(Sequence& sequence, TimeNs now) const;
+
   // The sequence starts: its empty tables begin with `match`.
   void take_over(Sequence& sequence, const PrefixMatch& match);
   // Blocks that are full of known tokens go into the cache. Their positions may be in flight: whatever reads them is

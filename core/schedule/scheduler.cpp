@@ -51,6 +51,7 @@ bool Scheduler::has_work() const {
 const IterationPlan* Scheduler::plan(TimeNs now) {
   PlanWriter& plans = owners_->plans;
   LLMRT_CHECK(plans.may_write(), "a third plan before the first's commit");
+  owners_->kv.poll_disk();
   flows_->exits.expire(now);
   owners_->batches.make(owners_->waiting, now);
   flows_->steps.fill(plans.num_plans() + 1, plans.has_in_flight(), now);
@@ -61,6 +62,19 @@ const IterationPlan* Scheduler::plan(TimeNs now) {
   const IterationPlan* plan = plans.write(owners_->batches.number());
   owners_->journal.note_plan(*plan, owners_->running.rows(), owners_->config.kv_pools, now);
   return plan;
+}
+
+std::span<const BlockMove> Scheduler::plan_saves() {
+  KvSpace& kv = owners_->kv;
+  if (owners_->plans.has_in_flight() || !kv.has_saves()) return {};
+  kv.save(kIdleSavesMax, /*all=*/true);
+  return kv.stores();
+}
+
+void Scheduler::saves_done() {
+  owners_->journal.note_saves(owners_->kv.stores().size());
+  owners_->kv.forget_moves();
+  owners_->kv.step_is_complete();
 }
 
 void Scheduler::plan_tail(const IterationPlan& plan) {
@@ -74,6 +88,7 @@ double Scheduler::plan_after_ms(const IterationPlan& plan, TimeNs now) const {
 void Scheduler::commit(const IterationPlan& plan, std::span<Verdict> verdicts, TimeNs now, const StepTimes& times) {
   LLMRT_CHECK(verdicts.size() == plan.samples.size(), "a verdict for each sample");
   owners_->plans.note_commit(plan);
+  owners_->kv.step_is_complete();
   flows_->commits.take(plan, verdicts, now);
   owners_->journal.note_commit();
   owners_->pace.observe(plan.work, times, owners_->waiting.size() > 0, now);

@@ -89,6 +89,11 @@ class Scheduler {
   // long for interactive and agent requests, the next step is left open until this one is nearly over.
   double plan_after_ms(const IterationPlan& plan, TimeNs now) const;
 
+  // While no plan is in flight: blocks that the disk below the host tier lacks, as stores of a step that does nothing
+  // else. saves_done() must follow when it is complete, before anything else is called. Empty: there are none now.
+  std::span<const BlockMove> plan_saves();
+  void saves_done();
+
   // In the order of the plans. One verdict for each PlanSample (logprobs are moved out of it). Verdicts of requests
   // that ended meanwhile are ignored; a preempted row's token is taken. `times`: what the step took on the device; the
   // cost model learns from it.

@@ -42,7 +42,8 @@ struct SchedulerConfig {
   PrefixCacheKind prefix_cache = PrefixCacheKind::kOff;
   uint32_t state_interval = 8192;  // a checkpoint of states is kept behind every so many tokens of a prompt
   OnExhaustion on_exhaustion = OnExhaustion::kPreempt;
-  uint32_t host_blocks = 0;  // of the host tier of group 0 (others: KvPoolSize); 0 = none
+  uint32_t host_blocks = 0;   // of the host tier of group 0 (others: KvPoolSize); 0 = none
+  BlockDisk* disk = nullptr;  // below the host tier, which it needs; outlives the scheduler. Null: none
   CostPrior cost_prior;
   Digest cache_identity = {};  // what keys and values depend on beside the request (prefix_cache.h)
   std::vector<int32_t> end_of_generation;

@@ -6,7 +6,7 @@ namespace llmrt {
 
 SchedulerOwners::SchedulerOwners(SchedulerConfig from)
     : config(std::move(from)),
-      kv(config.kv_pools, cache_kind(config), host_tier_size(config)),
+      kv(config.kv_pools, cache_kind(config), host_tier_size(config), config.disk),
       prefixes(config, kv),
       running(config.sequences_max, config.penalty_rows_max),
       batches(config),

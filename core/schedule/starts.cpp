@@ -17,7 +17,8 @@ void Starts::start(Sequence& sequence, const PrefixMatch& match, std::span<Seque
     sequence.record.cached_tokens = sequence.progress.computed;
     parts_.pace.note_spared(sequence.record.cached_tokens);
     parts_.journal.note_start(sequence, parts_.config.prefix_cache != PrefixCacheKind::kOff,
-                              match.host_blocks.size() * parts_.kv.block_tokens());
+                              uint64_t{parts_.kv.block_tokens()} * match.host_blocks.size(),
+                              uint64_t{parts_.kv.block_tokens()} * parts_.kv.num_from_disk(match));
   }
   parts_.prefixes.take_over(sequence, match);
 }

@@ -245,7 +245,7 @@ Status FakeBackend::prepare_rows(const ForwardInputs& in) {
     if (t < row.token_first || t >= row.token_first + row.num_tokens) return refuse("token {} is not its row's", t);
     const uint32_t position = row.start + (t - row.token_first);
     const int32_t token = in.tokens[t] == kLastSampled ? slots_[row.slot].last_token : in.tokens[t];
-    tokens_.push_back({token, position, row.adapter_id, {}});
+    tokens_.push_back({token, position, row.adapter_id + config_.model, {}});
     for (uint32_t g = 0; g < pools_.size(); ++g) {
       if (config_.groups[g].is_state) continue;
       Result<Cell*> cell = cell_at(g, row.slot, position);
@@ -442,6 +442,10 @@ Status FakeBackend::write_tensor(const SealedList&, TensorId, std::span<const st
 }
 Status FakeBackend::read_tensor(const SealedList&, TensorId, std::span<std::byte>) {
   return no_door();
+}
+std::vector<std::span<std::byte>> FakeBackend::host_block(uint32_t kv_group, uint32_t block) {
+  Result<Cell*> cells = block_at(kv_group, /*on_host=*/true, block);
+  return {std::as_writable_bytes(std::span(cells.value(), pools_[kv_group].block_cells))};
 }
 Status FakeBackend::write_kv(uint32_t, uint32_t, uint32_t, std::span<const std::byte>) {
   return no_door();

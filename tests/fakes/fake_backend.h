@@ -21,6 +21,7 @@ struct FakeBackendConfig {
   uint64_t lost_at_submit = 0;           // this submission (from 1) and all later calls say device_lost; 0 = never
   float best_logprob = 0;                // added to the best alternative of each row
   std::vector<FakeGroup> groups = {{}};  // the model's
+  uint32_t model = 0;                    // of models that only their numbers tell apart
 };
 
 class FakeBackend : public Backend {
@@ -41,6 +42,7 @@ class FakeBackend : public Backend {
   Status write_tensor(const SealedList& list, TensorId tensor, std::span<const std::byte> bytes) override;
   Status read_tensor(const SealedList& list, TensorId tensor, std::span<std::byte> bytes) override;
   Status write_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<const std::byte> bytes) override;
+  std::vector<std::span<std::byte>> host_block(uint32_t kv_group, uint32_t block) override;
   Status read_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<std::byte> bytes) override;
 
   uint64_t num_submitted() const { return num_submitted_; }

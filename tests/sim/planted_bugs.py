@@ -4,10 +4,11 @@
     tests/sim/planted_bugs.py BUILD_DIR [--seeds N] [--only WORD]
     tests/sim/planted_bugs.py --places
 
-planted_engine.py has the bugs that engine_sim must find, planted_groups.py those that groups_sim must find. A bug is
-one replaced place in one source file. The file is copied, changed and compiled as the build would; the object goes
-first into the simulation's link line, so that the archive's own version is not taken. A place that is not found exactly
-once is an error: a bug that was not planted proves nothing. --places checks this alone, and builds nothing.
+planted_engine.py has the bugs that engine_sim must find, planted_groups.py those of groups_sim, planted_disk.py those
+of disk_sim. A bug is one replaced place in one source file. The file is copied, changed and compiled as the build would;
+the object goes first into the simulation's link line, so that the archive's own version is not taken. A place that is
+not found exactly once is an error: a bug that was not planted proves nothing. --places checks this alone, and builds
+nothing.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 sys.dont_write_bytecode = True  # the lists below stand in the source tree
+import planted_disk
 import planted_engine
 import planted_groups
 
@@ -32,6 +34,7 @@ HANGS_S = 900
 MEMORY_BYTES = 4 << 30
 
 BUGS = [("engine_sim", *bug) for bug in planted_engine.BUGS] + [("groups_sim", *bug) for bug in planted_groups.BUGS]
+BUGS += [("disk_sim", *bug) for bug in planted_disk.BUGS]
 
 
 class Build:
