@@ -324,6 +324,31 @@ void write_server(Writer& out, const ServerFigures& server) {
             "Its bound, beyond which requests are refused: --client-memory-mib.");
 }
 
+void write_disk(Writer& out, const DiskStats& disk) {
+  if (!disk.is_on) return;
+  out.gauge("kv_disk_bytes", disk.bytes_used, "Bytes of the disk tier's files.");
+  out.gauge("kv_disk_limit_bytes", disk.bytes_max, "Their bound: --kv-disk-gib.");
+  out.gauge("kv_disk_blocks", disk.blocks, "Blocks that the disk tier can find, of all KV groups.");
+  out.gauge("kv_disk_queue", disk.blocks_queued, "Blocks that wait to be written to disk or read from it.");
+  out.counter("kv_disk_blocks_written_total", disk.blocks_written, "Blocks written to disk.");
+  out.counter("kv_disk_blocks_read_total", disk.blocks_read, "Blocks read from disk and found to be intact.");
+  out.counter("kv_disk_bytes_written_total", disk.bytes_written, "Bytes of blocks written to disk.");
+  out.counter("kv_disk_bytes_read_total", disk.bytes_read, "Bytes of blocks read from disk.");
+  out.counter("kv_disk_blocks_evicted_total", disk.blocks_evicted,
+              "Blocks that went with the file unused for longest.");
+  out.head(Kind::kCounter, "kv_disk_dropped_total",
+           "Blocks that were not written, by reason: queue (it was full), disk (it fails or is full).");
+  out.value("kv_disk_dropped_total", disk.dropped_queue, {{"reason", "queue"}});
+  out.value("kv_disk_dropped_total", disk.dropped_disk, {{"reason", "disk"}});
+  out.head(Kind::kCounter, "kv_disk_unusable_total",
+           "What was on disk and could not be used, by reason; its text is computed again.");
+  out.value("kv_disk_unusable_total", disk.bad_corrupt, {{"reason", "corrupt"}});
+  out.value("kv_disk_unusable_total", disk.bad_truncated, {{"reason", "truncated"}});
+  out.value("kv_disk_unusable_total", disk.bad_foreign, {{"reason", "foreign"}});
+  out.value("kv_disk_unusable_total", disk.bad_tokens, {{"reason", "tokens"}});
+  out.value("kv_disk_unusable_total", disk.bad_read, {{"reason", "read"}});
+}
+
 void write_engine(Writer& out, const EngineStats& stats, const ServedModel& model,
                   const std::optional<GrammarFigures>& grammars) {
   write_info(out, model);
@@ -341,19 +366,23 @@ void write_engine(Writer& out, const EngineStats& stats, const ServedModel& mode
   out.gauge("kv_usage_ratio", used, "Share of the KV pool in use, 0 to 1.");
   write_kv_groups(out, stats);
   write_states(out, stats.states);
+  write_disk(out, stats.disk);
   out.counter("prompt_tokens_total", stats.prompt_tokens, "Prompt tokens of admitted requests.");
   out.counter("prefix_cache_queries_total", stats.prefix_queries, "Prompt tokens looked up in the prefix cache.");
   out.counter("prefix_cache_hits_total", stats.prefix_hits, "Prompt tokens found there.");
   out.counter("prefix_cache_host_hits_total", stats.prefix_host_hits,
               "Prompt tokens found there that came from the host tier.");
+  out.counter("prefix_cache_disk_hits_total", stats.prefix_disk_hits,
+              "Prompt tokens found there that the disk tier has read for their request.");
   out.gauge("kv_host_blocks", stats.host_blocks_total, "Blocks of the host tier.");
   out.gauge("kv_host_blocks_used", stats.host_blocks_used, "Blocks of the host tier that hold something.");
   out.counter("kv_blocks_stored_total", stats.blocks_stored, "Blocks copied to the host tier.");
   out.counter("kv_blocks_loaded_total", stats.blocks_loaded, "Blocks copied back from it.");
   out.head(Kind::kGauge, "prefix_cache_recent_hit_ratio",
            "Share of prompt tokens found in the last minute, by source.");
-  out.value("prefix_cache_recent_hit_ratio", stats.recent_hit_rate - stats.recent_host_hit_rate,
-            {{"source", "device"}});
+  out.value("prefix_cache_recent_hit_ratio",
+            stats.recent_hit_rate - stats.recent_host_hit_rate - stats.recent_disk_hit_rate, {{"source", "device"}});
+  out.value("prefix_cache_recent_hit_ratio", stats.recent_disk_hit_rate, {{"source", "disk"}});
   out.value("prefix_cache_recent_hit_ratio", stats.recent_host_hit_rate, {{"source", "host"}});
   out.gauge("kv_table_slots", stats.table_slots,
             "Token slots in the blocks of running requests, shared ones each time.");

@@ -248,6 +248,23 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->group(group);
   command
       .add_option(
+          "--kv-disk", options.config.disk.folder,
+          "a folder where KV blocks of prompts and answers are kept over restarts, in files that the owner alone "
+          "reads; they hold the text of requests. Each model and configuration has a folder of its own there, "
+          "which one program at a time may use. Without --kv-host-gib it gets a host tier of at most 1 GiB. Not "
+          "for requests with a cache salt")
+      ->type_name("DIR")
+      ->group(group);
+  command
+      .add_option(
+          "--kv-disk-gib", options.kv_disk_gib,
+          "the most that the files of one model and configuration take in --kv-disk; those unused for longest go")
+      ->type_name("GIB")
+      ->check(number_range(0.0, 1048576.0))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option(
           "--on-exhaustion", options.on_exhaustion,
           "what to do when the KV pool is full. reject and queue reserve all of a request's max_tokens at admission "
           "and refuse other requests or let them wait. preempt, swap and recompute admit more and later suspend a "
@@ -370,6 +387,12 @@ EngineConfig engine_config(const EngineOptions& options) {
                         : options.prefix_cache == "flat" ? PrefixCacheKind::kHashed
                                                          : PrefixCacheKind::kOff;
   config.kv_host_bytes = static_cast<uint64_t>(options.kv_host_gib * (1ull << 30));
+  config.disk.bytes_max = static_cast<uint64_t>(options.kv_disk_gib * (1ull << 30));
+  if (config.disk.folder.empty() != (config.disk.bytes_max == 0))
+    fail(kUsage, fmt::format("--kv-disk and --kv-disk-gib: expected both or neither, found {}",
+                             config.disk.folder.empty() ? "no folder" : "no size"));
+  if (!config.disk.folder.empty() && config.prefix_cache == PrefixCacheKind::kOff)
+    fail(kUsage, "--kv-disk: expected --prefix-cache on or flat beside it, found off");
   config.keeps_windows = options.window_blocks == "keep";
   config.on_exhaustion = *parse_on_exhaustion(options.on_exhaustion);
   config.batching = *parse_batching(options.batching);
