@@ -60,6 +60,14 @@ std::string format_batch_line(std::string_view custom_id, const OfflineAnswer& a
       make_id("batch_req"), json::serialize(json::value(custom_id)), answer.status, answer.request_id, answer.body);
 }
 
+std::string format_unanswered_line(std::string_view custom_id, std::string_view code, std::string_view message) {
+  const json::object line{{"id", make_id("batch_req")},
+                          {"custom_id", custom_id},
+                          {"response", nullptr},
+                          {"error", {{"code", code}, {"message", message}}}};
+  return json::serialize(line) + '\n';
+}
+
 std::string custom_id_of(std::string_view line) {
   const Result<json::object> object = object_of(line);
   if (!object) return {};
@@ -85,6 +93,10 @@ Result<DoneLines> read_done_lines(const std::string& path) {
     const Result<std::string> id = text_of(*object, "custom_id");
     if (!id) return fail(id.error().message);
     const json::value* response = object->if_contains("response");
+    if (response && response->is_null()) {
+      done.status[*id] = 0;
+      continue;
+    }
     const json::value* status =
         response && response->is_object() ? response->as_object().if_contains("status_code") : nullptr;
     if (!status || !status->is_int64()) return fail("response.status_code: expected a number");

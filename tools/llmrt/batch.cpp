@@ -5,14 +5,12 @@
 #include <fstream>
 #include <mutex>
 #include <thread>
-#include <unordered_set>
 
 #include <unistd.h>
 
 #include "core/platform/free_memory.h"
 #include "core/platform/private_file.h"
-#include "server/batch_lines.h"
-#include "server/routes.h"
+#include "server/batch_input.h"
 #include "tools/llmrt/model_loader.h"
 #include "tools/llmrt/program.h"
 #include "tools/llmrt/serve_models.h"
@@ -35,53 +33,15 @@ struct Options {
   bool retries_errors = false;
 };
 
-// The lines of the input that have no answer yet. Thread-safe.
-class Lines {
- public:
-  Lines(const std::string& path, const server::DoneLines& done) : file_(path, std::ios::binary), done_(done) {}
-
-  // Reads all lines once: what is wrong with one is told before a model is loaded.
-  uint64_t check(const server::OfflineAnswerer& answerer, const std::string& path) {
-    if (!file_) fail(kUsage, fmt::format("{}: expected a file that can be read", path));
-    std::unordered_set<std::string> ids;
-    uint64_t number = 0, num_open = 0;
-    for (std::string line; std::getline(file_, line);) {
-      ++number;
-      if (is_blank(line)) continue;
-      const auto refuse = [&](std::string_view what) {
-        fail(kUsage, fmt::format("{}: line {}: {}", path, number, what));
-      };
-      const Result<server::BatchLine> parsed = server::parse_batch_line(line);
-      if (!parsed) refuse(parsed.error().message);
-      if (const auto error = answerer.check_url(parsed->url)) refuse(error->message);
-      if (!ids.insert(parsed->custom_id).second)
-        refuse(
-            fmt::format("custom_id: expected one for each line, found '{}' again", server::shown(parsed->custom_id)));
-      num_open += !done_.status.contains(parsed->custom_id);
-    }
-    if (file_.bad()) fail(kFailed, fmt::format("{}: cannot be read", path));
-    file_.clear();
-    file_.seekg(0);
-    return num_open;
-  }
-  // Nothing: that was the last.
-  std::optional<server::BatchLine> next() {
-    std::lock_guard lock(mutex_);
-    for (std::string line; std::getline(file_, line);) {
-      if (is_blank(line)) continue;
-      Result<server::BatchLine> parsed = server::parse_batch_line(line);
-      if (parsed && !done_.status.contains(parsed->custom_id)) return *std::move(parsed);
-    }
-    return std::nullopt;
-  }
-
- private:
-  static bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == line.npos; }
-
-  std::mutex mutex_;
-  std::ifstream file_;
-  const server::DoneLines& done_;
-};
+// Reads all lines once: what is wrong with one is told before a model is loaded. How many have no answer yet.
+uint64_t check_lines(server::BatchInput& lines, const server::OfflineSettings& settings, const std::string& path) {
+  const server::OfflineAnswerer answerer(nullptr, settings);
+  const auto checked = lines.check([&](std::string_view url) { return answerer.check_url(url); }, 1, ~uint64_t{0});
+  if (!checked) fail(checked.error());
+  for (const server::LineProblem& problem : checked->problems)
+    fail(kUsage, fmt::format("{}: line {}: {}", path, problem.line, problem.message));
+  return checked->num_lines - checked->num_done;
+}
 
 // What is done, and how fast. Thread-safe.
 class Account {
@@ -192,7 +152,8 @@ void show_progress(const Account& account, steady_clock::time_point* shown) {
 // Threads that each take a line, wait for its answer and write it.
 class Workers {
  public:
-  Workers(const server::OfflineAnswerer& answerer, Lines& lines, Account& account, const std::string& output)
+  Workers(const server::OfflineAnswerer& answerer, server::BatchInput& lines, Account& account,
+          const std::string& output)
       : answerer_(answerer), lines_(lines), account_(account) {
     Result<PrivateFile> opened = open_private_file(output, OpenFor::kAppending);
     if (!opened) fail(opened.error());
@@ -232,7 +193,7 @@ class Workers {
   }
 
   const server::OfflineAnswerer& answerer_;
-  Lines& lines_;
+  server::BatchInput& lines_;
   Account& account_;
   std::FILE* output_ = nullptr;
   std::mutex mutex_;  // of the file
@@ -256,7 +217,7 @@ void tell_end(const Options& options, const Account& account, const std::optiona
                account.num_failed());
 }
 
-void answer_lines(const Options& options, Lines& lines, uint64_t num_open) {
+void answer_lines(const Options& options, server::BatchInput& lines, uint64_t num_open) {
   const SteadyClock clock;
   const std::shared_ptr<Log> log = stderr_log(LogLevel::kWarning);
   const std::vector<ModelOptions> models = served_models(options.models, options.model, *log);
@@ -268,8 +229,7 @@ void answer_lines(const Options& options, Lines& lines, uint64_t num_open) {
   const server::OfflineAnswerer answerer(host.get(), options.answers);
   Account account(num_open);
   Workers workers(answerer, lines, account, options.output);
-  const uint32_t wanted =
-      options.in_flight > 0 ? options.in_flight : std::clamp(2 * config.engine.sequences_max, 1u, 512u);
+  const uint32_t wanted = lines_in_flight(options.in_flight, config.engine.sequences_max);
   catch_interrupts();
   workers.start(static_cast<uint32_t>(std::min<uint64_t>(wanted, num_open)));
   bool is_stopped = false;
@@ -291,14 +251,15 @@ void run_batch(const Options& options) {
   std::error_code same;
   if (fs::equivalent(options.input, options.output, same)) fail(kUsage, "OUT: expected another file than IN");
   const server::DoneLines done = keep_done(options);
-  Lines lines(options.input, done);
-  const uint64_t num_open = lines.check(server::OfflineAnswerer(nullptr, options.answers), options.input);
+  const auto lines = server::BatchInput::open(options.input, &done);
+  if (!lines) fail(kUsage, lines.error().message);
+  const uint64_t num_open = check_lines(**lines, options.answers, options.input);
   if (!done.status.empty())
     fmt::print(stderr, "{}: {} answers are there already\n", options.output, done.status.size());
   if (num_open == 0)
     fmt::print(stderr, "nothing is left to answer\n");
   else
-    answer_lines(options, lines, num_open);
+    answer_lines(options, **lines, num_open);
 }
 
 }  // namespace

@@ -146,6 +146,10 @@ LoaderConfig loader_config(const ServedModelsOptions& options, const EngineOptio
   return config;
 }
 
+uint32_t lines_in_flight(uint32_t wanted, uint32_t sequences_max) {
+  return wanted > 0 ? wanted : std::clamp(2 * sequences_max, 1u, 512u);
+}
+
 RegistryLimits registry_limits(const ServedModelsOptions& options, size_t num_models) {
   RegistryLimits limits;
   limits.loaded_max = models_at_once(options, num_models);

@@ -31,6 +31,8 @@ uint32_t models_at_once(const ServedModelsOptions& options, size_t num_models);
 // What loads them, with what follows from both kinds of options.
 LoaderConfig loader_config(const ServedModelsOptions& options, const EngineOptions& engine,
                            std::vector<ModelOptions> models);
+// Requests of a batch in the engine at a time; `wanted` 0: twice what runs at once, at most 512.
+uint32_t lines_in_flight(uint32_t wanted, uint32_t sequences_max);
 RegistryLimits registry_limits(const ServedModelsOptions& options, size_t num_models);
 
 }  // namespace llmrt::cli
