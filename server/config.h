@@ -30,6 +30,10 @@ struct ServerConfig {
   size_t body_bytes_max = 8 << 20;
   bool strict_fields = false;         // of bodies: unknown ones are refused, not ignored
   bool keeps_client_headers = false;  // /v1/messages: a header line that agents put into the system text stays
+  // A folder for /v1/files and /v1/batches (file_store.h); empty: there are none.
+  std::string files_dir;
+  uint64_t files_bytes_max = uint64_t{10} << 30;
+  uint32_t batch_in_flight = 64;  // lines of batches in the engine at once
   size_t chunk_extension_bytes_max = 256, chunk_extensions_bytes_max = 4 << 10;
   size_t connections_max = 4096;
   // What all clients together may make the server hold: bodies, waiting requests, answers (client_memory.h).

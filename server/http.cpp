@@ -69,10 +69,13 @@ std::optional<ApiError> scan_target(std::string_view target, RequestHead& head) 
       head.target = head.method == "OPTIONS" ? "*" : "/";
       return std::nullopt;
     }
-    if (target[0] == '?') target = "/";
   }
+  const size_t mark = std::min(target.find('?'), target.size());
+  head.query = target.substr(std::min(mark + 1, target.size()));
+  target = target.substr(0, mark);
+  if (target.empty() && !scheme.empty()) target = "/";
   if (target.empty() || target[0] != '/') return bad_request("expected a target that begins with / or http://");
-  head.target = target.substr(0, target.find('?'));
+  head.target = target;
   return std::nullopt;
 }
 
@@ -137,6 +140,21 @@ std::optional<ApiError> scan_key_field(std::string_view name, std::string_view v
   return std::nullopt;
 }
 
+// The boundary among the parameters of a Content-Type; empty: none. What may be one is judged by whoever needs it.
+std::string find_boundary(std::string_view parameters) {
+  while (!parameters.empty()) {
+    const size_t end = std::min(parameters.find(';', 1), parameters.size());
+    std::string_view parameter = trim(parameters.substr(1, end - 1));
+    parameters.remove_prefix(end);
+    const size_t equals = std::min(parameter.find('='), parameter.size());
+    if (lower(trim(parameter.substr(0, equals))) != "boundary") continue;
+    parameter = trim(parameter.substr(std::min(equals + 1, parameter.size())));
+    const bool is_quoted = parameter.size() >= 2 && parameter.front() == '"' && parameter.back() == '"';
+    return std::string(is_quoted ? parameter.substr(1, parameter.size() - 2) : parameter);
+  }
+  return {};
+}
+
 std::optional<ApiError> scan_field(std::string_view name, std::string_view value, RequestHead& head, Seen& seen) {
   if (name == "host") {
     if (++seen.hosts > 1 || !is_host(value)) return bad_request("expected one Host with a plain name");
@@ -153,7 +171,9 @@ std::optional<ApiError> scan_field(std::string_view name, std::string_view value
     if (lower(value) != "identity") return http_error(415, "content_encoding", "HTTP: expected no Content-Encoding");
   } else if (name == "content-type") {
     if (++seen.types > 1) return bad_request("expected one Content-Type");
-    head.content_type = lower(trim(value.substr(0, value.find(';'))));
+    const size_t end = std::min(value.find(';'), value.size());
+    head.content_type = lower(trim(value.substr(0, end)));
+    head.boundary = find_boundary(value.substr(end));
   } else if (name == "accept") {
     if (!head.accept.empty()) head.accept += ',';
     head.accept += value;
@@ -300,6 +320,18 @@ std::optional<std::string> decode_escapes(std::string_view path) {
     i += 2;
   }
   return out;
+}
+
+std::optional<std::string> query_value(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const size_t end = std::min(query.find('&'), query.size());
+    const std::string_view pair = query.substr(0, end);
+    query.remove_prefix(std::min(end + 1, query.size()));
+    const size_t equals = std::min(pair.find('='), pair.size());
+    if (pair.substr(0, equals) != name) continue;
+    return decode_escapes(pair.substr(std::min(equals + 1, pair.size())));
+  }
+  return std::nullopt;
 }
 
 // By hand: strftime follows the locale.

@@ -19,7 +19,8 @@ namespace llmrt::server {
 // What the head of a request says, once it is complete and sound.
 struct RequestHead {
   std::string method;
-  std::string target;  // the path as it was sent, or "*"; without the query, which says nothing here
+  std::string target;  // the path as it was sent, or "*"
+  std::string query;   // what stood behind its '?'
   std::string host;    // of the target where it has one (RFC 9112 3.2.2), else of the header; empty: HTTP/1.0
   bool keep_alive = true;
   bool is_http_1_0 = false;
@@ -27,6 +28,7 @@ struct RequestHead {
   bool chunked = false;
   uint64_t content_length = 0;
   std::string content_type;               // lower case, without parameters
+  std::string boundary;                   // of it; empty: none
   std::string accept;                     // all lines of it, with commas between
   std::string request_id;                 // the client's own, where it is a plain one
   std::string request_class, cache_salt;  // x-request-class, x-cache-salt; empty: none
@@ -52,6 +54,9 @@ inline constexpr size_t kEmptyLinesBytesMax = 16;
 
 // What the percent escapes of a path stand for, decoded once; nothing where one is broken.
 std::optional<std::string> decode_escapes(std::string_view path);
+
+// The decoded value of `name` in a query; nothing: it is not there, or its escapes are broken.
+std::optional<std::string> query_value(std::string_view query, std::string_view name);
 
 using Headers = std::vector<std::pair<std::string_view, std::string>>;
 

@@ -101,10 +101,16 @@ std::optional<KeyRefusal> KeyAccount::charge_prompt(uint64_t num_tokens, TimeNs 
   return std::nullopt;
 }
 
-void KeyAccount::charge_generated(uint64_t num_tokens, TimeNs now) {
+void KeyAccount::charge(uint64_t prompt_tokens, uint64_t generated_tokens, TimeNs now) {
   std::lock_guard lock(mutex_);
-  tokens_.take(num_tokens, now);
-  figures_.generated_tokens += num_tokens;
+  tokens_.take(prompt_tokens + generated_tokens, now);
+  figures_.prompt_tokens += prompt_tokens;
+  figures_.generated_tokens += generated_tokens;
+}
+
+bool KeyAccount::is_in_debt(TimeNs now) {
+  std::lock_guard lock(mutex_);
+  return tokens_.wait_s(1, now) > 0;
 }
 
 KeyRates KeyAccount::rates(TimeNs now) {

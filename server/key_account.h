@@ -68,7 +68,11 @@ class KeyAccount {
   // The request has begun. Nothing: the prompt is charged.
   std::optional<KeyRefusal> charge_prompt(uint64_t num_tokens, TimeNs now);
   // Told afterwards, so the bucket may run into debt, which later requests wait for.
-  void charge_generated(uint64_t num_tokens, TimeNs now);
+  void charge(uint64_t prompt_tokens, uint64_t generated_tokens, TimeNs now);
+  void charge_generated(uint64_t num_tokens, TimeNs now) { charge(0, num_tokens, now); }
+
+  // Whether tokens are owed, so that nothing more should be begun for this key.
+  bool is_in_debt(TimeNs now);
 
   KeyRates rates(TimeNs now);
   KeyFigures figures() const;

@@ -111,6 +111,14 @@ ApiResult<Caller> KeyRing::admit(const RequestHead& head, const Route& route, st
   return unauthorized("API key: expected one that this server knows, found another");
 }
 
+std::optional<Caller> KeyRing::find(std::string_view name) const {
+  if (name.empty()) return Caller();
+  std::lock_guard lock(mutex_);
+  for (const ApiKey& key : keys_.all())
+    if (key.name == name) return Caller{key, accounts_.at(key.name)};
+  return std::nullopt;
+}
+
 AccessFigures KeyRing::figures() const {
   std::lock_guard lock(mutex_);
   AccessFigures figures;

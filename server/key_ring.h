@@ -46,6 +46,8 @@ class KeyRing {
 
   // The caller of this request, or 401. `audit`: for the log, what was wrong; it never holds a secret.
   ApiResult<Caller> admit(const RequestHead& head, const Route& route, std::string* audit);
+  // The caller behind a name that admit() gave; nothing: its key is gone. An empty name: nobody in particular.
+  std::optional<Caller> find(std::string_view name) const;
   AccessFigures figures() const;
 
  private:

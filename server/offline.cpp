@@ -1,5 +1,6 @@
 #include "server/offline.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <future>
 #include <memory>
@@ -102,6 +103,13 @@ std::optional<ApiError> run_to_end(AnswerRun& run, std::vector<PromptRequest>&& 
   return std::nullopt;
 }
 
+bool wants_to_go_first(const ApiRequest& wanted) {
+  return std::ranges::any_of(wanted.prompts, [](const PromptRequest& prompt) {
+    return prompt.request.request_class == RequestClass::kInteractive ||
+           prompt.request.request_class == RequestClass::kAgent;
+  });
+}
+
 void write_answer(AnswerRun& run, OfflineAnswer* answer) {
   for (size_t i = 0; i < run.choices.size(); ++i) {
     answer->generated_tokens += run.choices[i].num_generated();
@@ -147,11 +155,14 @@ OfflineAnswer OfflineAnswerer::answer(std::string_view url, const json::object& 
   context.random_seed = random_seed();
   context.strict_fields = settings_.strict_fields;
   context.request_class = settings_.request_class;
+  context.key_salt = settings_.key_salt;
   context.cancelled = &cancelled;
   ApiResult<ApiRequest> parsed = dialect.parse(body, lease->model, context);
   if (const auto* error = std::get_if<ApiError>(&parsed)) return fail(*error);
   ApiRequest& wanted = std::get<ApiRequest>(parsed);
   if (wanted.form.stream) return fail(invalid_field("stream", "expected false: an answer in a batch is one object"));
+  if (settings_.is_beside_others && wants_to_go_first(wanted))
+    return fail(invalid_field("request_class", "expected batch, evaluation or background in a batch"));
   if (!wanted.ready.empty()) {
     answer.status = 200;
     answer.body = std::move(wanted.ready);

@@ -26,6 +26,8 @@ struct OfflineSettings {
   bool strict_fields = false;
   // The class of requests that name none themselves.
   std::string request_class = "batch";
+  std::string key_salt = {};      // ParseContext::key_salt
+  bool is_beside_others = false;  // requests of the classes interactive and agent are refused
 };
 
 // Thread-safe.

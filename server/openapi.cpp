@@ -95,6 +95,45 @@ constexpr std::array kBodies = {BodyName{Endpoint::kChat, "ChatRequest", "messag
                                 BodyName{Endpoint::kInfill, "InfillRequest", ""},
                                 BodyName{Endpoint::kResponses, "ResponsesRequest", "input"}};
 
+constexpr std::string_view kExpiry =
+    R"({"type": "object", "required": ["seconds"], "properties": {"anchor": {"const": "created_at"},
+        "seconds": {"type": "integer", "minimum": 3600, "maximum": 2592000}}})";
+
+// Bodies of the store of files, and what may stand in the query of its lists.
+json::object file_schema() {
+  return {{"type", "object"},
+          {"required", {"file", "purpose"}},
+          {"properties",
+           {{"file", {{"type", "string"}, {"format", "binary"}}},
+            {"purpose", {{"const", "batch"}}},
+            {"expires_after[anchor]", {{"const", "created_at"}}},
+            {"expires_after[seconds]", {{"type", "integer"}, {"minimum", 3600}, {"maximum", 2592000}}}}}};
+}
+json::object batch_schema() {
+  return {{"type", "object"},
+          {"required", {"input_file_id", "endpoint", "completion_window"}},
+          {"properties",
+           {{"input_file_id", {{"type", "string"}}},
+            {"endpoint", {{"type", "string"}}},
+            {"completion_window", {{"const", "24h"}}},
+            {"metadata",
+             {{"type", "object"},
+              {"maxProperties", 16},
+              {"additionalProperties", {{"type", "string"}, {"maxLength", 512}}}}},
+            {"output_expires_after", json::parse(kExpiry)}}}};
+}
+json::array list_parameters(bool is_of_files) {
+  const auto parameter = [](std::string_view name, json::object schema) {
+    return json::object{{"name", name}, {"in", "query"}, {"required", false}, {"schema", std::move(schema)}};
+  };
+  json::array list;
+  list.push_back(parameter("after", {{"type", "string"}}));
+  list.push_back(parameter("limit", {{"type", "integer"}, {"minimum", 1}, {"maximum", is_of_files ? 10000 : 100}}));
+  list.push_back(parameter("order", {{"enum", {"asc", "desc"}}}));
+  if (is_of_files) list.push_back(parameter("purpose", {{"type", "string"}}));
+  return list;
+}
+
 json::object reference(std::string_view name) {
   return {{"$ref", fmt::format("#/components/schemas/{}", name)}};
 }
@@ -128,6 +167,29 @@ json::object shape_of(const json::object& example) {
   return {{"type", "object"}, {"properties", std::move(properties)}, {"required", std::move(required)}};
 }
 
+json::object request_body(const RouteRow& row) {
+  if (row.path == "/files") return {{"required", true}, {"content", content("multipart/form-data", file_schema())}};
+  json::object body{{"type", "object"}};
+  bool is_required = true;
+  if (const auto* endpoint = std::get_if<Endpoint>(&row.handler))
+    for (const BodyName& known : kBodies)
+      if (known.endpoint == *endpoint) body = reference(known.name);
+  if (row.path == "/batches") body = batch_schema();
+  if (row.path.ends_with("/cancel")) is_required = false;
+  return {{"required", is_required}, {"content", content("application/json", std::move(body))}};
+}
+
+json::array parameters_of(const RouteRow& row) {
+  json::array parameters;
+  if (row.method == Method::kGet && (row.path == "/files" || row.path == "/batches"))
+    parameters = list_parameters(row.path == "/files");
+  const size_t open = row.path.find('{');
+  if (open == row.path.npos) return parameters;
+  const std::string_view name = row.path.substr(open + 1, row.path.find('}') - open - 1);
+  parameters.push_back({{"name", name}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}});
+  return parameters;
+}
+
 json::object operation(const RouteRow& row, std::string_view path) {
   std::string id = method_name(row.method);
   for (const char c : path) {
@@ -137,17 +199,13 @@ json::object operation(const RouteRow& row, std::string_view path) {
   json::object answer{{"description", "the answer"}};
   json::object out{{"operationId", id}};
   const auto* endpoint = std::get_if<Endpoint>(&row.handler);
-  if (row.method == Method::kPost) {
-    json::object body{{"type", "object"}};
-    if (endpoint)
-      for (const BodyName& known : kBodies)
-        if (known.endpoint == *endpoint) body = reference(known.name);
-    out["requestBody"] = {{"required", true}, {"content", content("application/json", std::move(body))}};
-  }
+  if (row.method == Method::kPost) out["requestBody"] = request_body(row);
   json::object types = content("application/json", {});
   if (endpoint) {
     const std::string_view stream = dialect_of(*endpoint).stream_type;
     types[stream.substr(0, stream.find(';'))] = {{"schema", {{"type", "string"}}}};
+  } else if (row.path.ends_with("/content")) {
+    types = content("application/octet-stream", {{"type", "string"}, {"format", "binary"}});
   } else if (row.path == "/metrics") {
     types = content("text/plain", {{"type", "string"}});
     types["application/openmetrics-text"] = {{"schema", {{"type", "string"}}}};
@@ -157,10 +215,7 @@ json::object operation(const RouteRow& row, std::string_view path) {
       {"200", std::move(answer)},
       {"default",
        {{"description", "an error"}, {"content", content("application/json", reference(error_name(row.errors)))}}}};
-  if (row.path.ends_with("{id}")) {
-    out["parameters"] =
-        json::array{json::object{{"name", "id"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}};
-  }
+  if (json::array parameters = parameters_of(row); !parameters.empty()) out["parameters"] = std::move(parameters);
   if (row.access != Access::kOpen) out["security"] = json::array{json::object{{"key", json::array()}}};
   return out;
 }

@@ -17,6 +17,8 @@ constexpr JsonHandler kCountingResponses = {count_responses, CountedPath::kRespo
 constexpr JsonHandler kMessagesCount = {count_messages, CountedPath::kCountTokens};
 constexpr JsonHandler kOllamaShow = {ollama_show, CountedPath::kOllamaShow};
 constexpr bool kNoModel = false;
+constexpr StoreHandler kCreateBatch = {create_batch, /*changes_batches=*/true};
+constexpr StoreHandler kCancelBatch = {cancel_batch, /*changes_batches=*/true};
 
 // The last names are what routers and load generators made for SGLang ask for.
 constexpr RouteRow kRoutes[] = {
@@ -28,7 +30,16 @@ constexpr RouteRow kRoutes[] = {
     {Method::kDelete, "/responses/{id}", true, no_response_page},
     {Method::kPost, "/infill", false, Endpoint::kInfill},
     {Method::kGet, "/models", true, models_page},
-    {Method::kGet, "/models/{id}", true, model_page},
+    {Method::kGet, "/models/{name}", true, model_page},
+    {Method::kPost, "/files", true, Transfer::kUpload, kNoModel},
+    {Method::kGet, "/files", true, StoreHandler{list_files}, kNoModel},
+    {Method::kGet, "/files/{id}", true, StoreHandler{find_file}, kNoModel},
+    {Method::kDelete, "/files/{id}", true, StoreHandler{remove_file}, kNoModel},
+    {Method::kGet, "/files/{id}/content", true, Transfer::kContent, kNoModel},
+    {Method::kPost, "/batches", true, kCreateBatch, kNoModel},
+    {Method::kGet, "/batches", true, StoreHandler{list_batches}, kNoModel},
+    {Method::kGet, "/batches/{id}", true, StoreHandler{find_batch}, kNoModel},
+    {Method::kPost, "/batches/{id}/cancel", true, kCancelBatch, kNoModel},
     {Method::kPost, "/tokenize", false, kTokenizing},
     {Method::kPost, "/detokenize", false, kDetokenizing},
     {Method::kGet, "/health", false, health_page, true, Access::kOpen},
@@ -54,18 +65,22 @@ constexpr RouteRow kRoutes[] = {
     {Method::kGet, "/api/version", false, ollama_version_page, kNoModel, Access::kOpen, ErrorForm::kOllama},
     {Method::kGet, "/", false, ollama_root_page, kNoModel, Access::kOpen},
 };
-constexpr std::string_view kV1 = "/v1", kRest = "{id}";
+constexpr std::string_view kV1 = "/v1";
 
 bool is_method(Method method, std::string_view name) {
   return name == method_name(method) || (method == Method::kGet && name == "HEAD");
 }
 
-// Whether a path is the row's; what stands for {id} is `rest`.
+// Whether a path is the row's; what stands for {id} or {name} is `rest`.
 bool matches(const RouteRow& row, std::string_view path, std::string_view* rest) {
-  if (!row.path.ends_with(kRest)) return row.path == path;
-  const std::string_view begin = row.path.substr(0, row.path.size() - kRest.size());
-  if (path.size() <= begin.size() || !path.starts_with(begin)) return false;
-  *rest = path.substr(begin.size());
+  const size_t open = row.path.find('{');
+  if (open == row.path.npos) return row.path == path;
+  const size_t close = row.path.find('}');
+  const std::string_view begin = row.path.substr(0, open), end = row.path.substr(close + 1);
+  if (path.size() <= begin.size() + end.size() || !path.starts_with(begin) || !path.ends_with(end)) return false;
+  const std::string_view found = path.substr(begin.size(), path.size() - begin.size() - end.size());
+  if (row.path.substr(open, close + 1 - open) == "{id}" && found.find('/') != found.npos) return false;
+  *rest = found;
   return true;
 }
 

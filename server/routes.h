@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "server/api_error.h"
+#include "server/file_requests.h"
 #include "server/known_fields.h"
 #include "server/pages.h"
 #include "server/parse_context.h"
@@ -29,12 +30,15 @@ struct JsonHandler {
   CountedPath counted;
 };
 
+// What a file holds, on its way in or out: it passes in pieces.
+enum class Transfer : uint8_t { kUpload, kContent };
+
 struct RouteRow {
   Method method;
-  std::string_view path;  // without /v1; "{id}" at its end stands for any text that is not empty
+  std::string_view path;  // without /v1; "{id}" stands for any text but a slash, "{name}" at its end for any text
   bool is_v1;             // it lies below /v1, and is found without that, too
-  // What answers: a page, a small computation, or what a model writes (server/dialect.h).
-  std::variant<PageHandler, JsonHandler, Endpoint> handler;
+  // What answers: a page, a small computation, what a model writes (server/dialect.h), or the store of files.
+  std::variant<PageHandler, JsonHandler, Endpoint, StoreHandler, Transfer> handler;
   bool needs_model = true;  // 503 while it is being loaded
   Access access = Access::kProtected;
   ErrorForm errors = ErrorForm::kOpenAi;
@@ -43,9 +47,13 @@ struct RouteRow {
 struct Route {
   const RouteRow* row = nullptr;      // null: there is no such path, or not with this method
   const RouteRow* at_path = nullptr;  // one of the path, whatever its method
-  std::string rest;                   // what stands for {id}
+  std::string rest;                   // what stands for {id} or {name}
   std::string allowed;                // "GET, HEAD, OPTIONS"
 
+  template <typename Handler>
+  const Handler* handler() const {  // null: it is of another kind
+    return row ? std::get_if<Handler>(&row->handler) : nullptr;
+  }
   ErrorForm errors() const { return at_path ? at_path->errors : ErrorForm::kOpenAi; }
 };
 

@@ -52,6 +52,7 @@ struct Server::Impl {
   asio::awaitable<void> accept(Acceptor* acceptor, bool is_tls, bool on_loopback);
   asio::awaitable<void> drain(int notice_s);
   asio::awaitable<void> pause();
+  void start_batches();
   void warn_of_open_doors() const;
   size_t num_sessions() const {
     std::lock_guard lock(state->mutex);
@@ -67,6 +68,15 @@ void Server::Impl::start() {
     begin(&acceptor, /*is_tls=*/true, acceptor.local_endpoint().address().is_loopback());
   if (auto* acceptor = listeners.unix_acceptor()) begin(acceptor, /*is_tls=*/false, /*on_loopback=*/false);
   for (int i = 0; i < state->config.io_threads; ++i) threads.emplace_back([this] { io.run(); });
+}
+
+void Server::Impl::start_batches() {
+  if (!state->files) return;
+  const BatchRunner::Settings settings{.in_flight = state->config.batch_in_flight,
+                                       .strict_fields = state->config.strict_fields};
+  state->batches = std::make_unique<BatchRunner>(
+      BatchRunner::Parts{state->files.get(), state->models.get(), state->keys.get(), state->memory, state->log},
+      settings);
 }
 
 void Server::Impl::warn_of_open_doors() const {
@@ -120,8 +130,10 @@ asio::awaitable<void> Server::Impl::pause() {
   co_await drain_timer.async_wait(asio::as_tuple(asio::use_awaitable));
 }
 
-// Ends when no session is left: each of them has then given its requests back to the engine.
+// Ends when no session is left, and no line of a batch: each of them has then given its requests back to the engine.
 asio::awaitable<void> Server::Impl::drain(int notice_s) {
+  BatchRunner* const batches = state->loaded ? state->batches.get() : nullptr;
+  if (batches) batches->drain();
   const auto told = std::chrono::steady_clock::now();
   while (!hurry && std::chrono::steady_clock::now() - told < std::chrono::seconds(notice_s)) co_await pause();
   state->closing = true;
@@ -129,13 +141,14 @@ asio::awaitable<void> Server::Impl::drain(int notice_s) {
   const auto begin = std::chrono::steady_clock::now();
   const auto grace = std::chrono::seconds(state->config.grace_s);
   bool stopped = false;
-  while (num_sessions() > 0) {
+  while (num_sessions() > 0 || (batches && batches->is_busy())) {
     const auto waited = std::chrono::steady_clock::now() - begin;
     const bool close_all = hurry || waited > grace + std::chrono::seconds(2);
     {
       std::lock_guard lock(state->mutex);
       for (Session* session : state->sessions) close_all ? session->close() : session->close_if_idle();
     }
+    if (close_all && batches) batches->cancel();
     if (waited > grace && !stopped) {
       stopped = true;
       if (state->loaded) state->stop_models();
@@ -154,6 +167,7 @@ Server::~Server() {
   // What still runs there resumes coroutines of the io context, which must not be gone.
   impl_->state->workers.reset();
   impl_->state->answerers.reset();
+  impl_->state->batches.reset();
   impl_->signals.reset();  // the last: it ends the process when something above does not
 }
 
@@ -170,6 +184,11 @@ Result<std::unique_ptr<Server>> Server::bind(const ServerConfig& config, std::sh
   impl->state->tls = std::make_unique<TlsFiles>(config.tls_certificate, config.tls_key);
   if (impl->state->tls->is_used())
     if (Status status = impl->state->tls->reload(); !status) return status.error();
+  if (!config.files_dir.empty()) {
+    auto files = FileStore::open({.folder = config.files_dir, .bytes_max = config.files_bytes_max}, *impl->state->log);
+    if (!files) return files.error();
+    impl->state->files = std::move(*files);
+  }
   if (Status status = impl->listeners.open(config, *impl->state->log); !status) return status.error();
   impl->warn_of_open_doors();
   impl->start();
@@ -179,6 +198,7 @@ Result<std::unique_ptr<Server>> Server::bind(const ServerConfig& config, std::sh
 void Server::open(std::shared_ptr<ModelHost> models, std::string settings) {
   impl_->state->models = std::move(models);
   impl_->state->settings_text = std::move(settings);
+  impl_->start_batches();
   impl_->state->loaded = true;
 }
 
@@ -218,6 +238,7 @@ std::vector<std::string> Server::urls() const {
 
 void Server::run() {
   for (std::thread& thread : impl_->threads) thread.join();
+  if (impl_->state->batches) impl_->state->batches->stop();  // what it holds of models
 }
 
 void Server::drain() {

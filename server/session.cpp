@@ -70,6 +70,33 @@ ApiResult<Headers> options_headers(const RequestHead& head, const Route& route, 
   return headers;
 }
 
+ApiError body_too_large(uint64_t bytes_max) {
+  return http_error(413, "body_too_large", fmt::format("HTTP: expected a body of at most {} bytes", bytes_max));
+}
+
+// A body whose bytes go behind a string, which may be emptied in between.
+struct PieceBody {
+  using value_type = std::string*;
+  struct reader {
+    template <bool is_request, typename Header>
+    reader(http::header<is_request, Header>&, value_type& body) : out(body) {}
+    void init(const boost::optional<uint64_t>&, beast::error_code& error) { error = {}; }
+    template <typename Buffers>
+    size_t put(const Buffers& buffers, beast::error_code& error) {
+      error = {};
+      size_t size = 0;
+      for (auto it = asio::buffer_sequence_begin(buffers); it != asio::buffer_sequence_end(buffers); ++it) {
+        const asio::const_buffer piece = *it;
+        out->append(static_cast<const char*>(piece.data()), piece.size());
+        size += piece.size();
+      }
+      return size;
+    }
+    void finish(beast::error_code& error) { error = {}; }
+    value_type& out;  // set once the parser is there
+  };
+};
+
 // The answer's text: what it was made from takes several times its memory, and must not wait for a slow client.
 struct Computed {
   std::string text;
@@ -179,6 +206,8 @@ asio::awaitable<bool> Session::serve_one() {
   if (auto error = refused_host(request.head)) co_return co_await refuse(std::move(*error));
   std::string audit;
   if (auto error = admit(request, &audit)) co_return co_await refuse(std::move(*error), std::move(audit));
+  const auto* transfer = request.route.handler<Transfer>();
+  if (transfer && *transfer == Transfer::kUpload) co_return co_await receive_file(request);
   if (!co_await read_body(request.head, &request.body)) co_return false;
   const bool goes_on = co_await dispatch(std::move(request));
   const uint64_t held_bytes = account_->peak_bytes();
@@ -240,9 +269,23 @@ asio::awaitable<std::optional<RequestHead>> Session::read_head() {
 }
 
 asio::awaitable<bool> Session::read_body(const RequestHead& head, std::string* body) {
+  TakeBytes hold = [this](std::string* bytes) { return hold_body(bytes); };
+  const BodyLimits limits{state_->config.body_bytes_max, /*is_timed=*/true};
+  body->reserve(std::min<uint64_t>(head.content_length, limits.bytes_max));
+  co_return co_await read_pieces(head, limits, body, std::move(hold));
+}
+
+asio::awaitable<std::optional<ApiError>> Session::hold_body(std::string* bytes) {
+  if (!account_->set(MemoryAccount::kBody, bytes->capacity())) co_return state_->no_memory();
+  co_return std::nullopt;
+}
+
+asio::awaitable<bool> Session::read_pieces(const RequestHead& head, BodyLimits limits, std::string* bytes,
+                                           TakeBytes take) {
   const ServerConfig& config = state_->config;
-  http::request_parser<http::string_body> parser;
-  parser.body_limit(config.body_bytes_max);
+  http::request_parser<PieceBody> parser;
+  parser.get().body() = bytes;
+  parser.body_limit(limits.bytes_max);
   parser.header_limit(static_cast<uint32_t>(config.header_bytes_max + 1));
   size_t extension_bytes = 0;
   auto on_chunk = [&](uint64_t, beast::string_view extensions, beast::error_code& error) {
@@ -256,9 +299,7 @@ asio::awaitable<bool> Session::read_body(const RequestHead& head, std::string* b
   parser.eager(true);
   if (error && error != http::error::body_limit)
     co_return co_await refuse(http_error(400, "bad_request", "HTTP: a header that does not parse"));
-  if (error || head.content_length > config.body_bytes_max)
-    co_return co_await refuse(http_error(
-        413, "body_too_large", fmt::format("HTTP: expected a body of at most {} bytes", config.body_bytes_max)));
+  if (error || head.content_length > limits.bytes_max) co_return co_await refuse(body_too_large(limits.bytes_max));
   if (head.expects_continue && !parser.is_done() && buffer_.size() == 0 && !head.is_http_1_0) {
     if (!co_await write("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
   }
@@ -270,15 +311,13 @@ asio::awaitable<bool> Session::read_body(const RequestHead& head, std::string* b
     const auto [problem, size] = co_await http::async_read_some(socket_, buffer_, parser, kNoThrow);
     error = problem && timed_out_ ? beast::error_code(beast::error::timeout) : problem;
     received += size;
-    if (!account_->set(MemoryAccount::kBody, parser.get().body().capacity()))
-      co_return co_await refuse(state_->no_memory());
+    if (std::optional<ApiError> refusal = co_await take(bytes)) co_return co_await refuse(std::move(*refusal));
+    if (!limits.is_timed && !error) set_deadline(config.body_s);
     const auto elapsed = std::chrono::duration_cast<seconds>(SteadyTime::now() - begin).count();
     if (!error && elapsed > 5 && received < static_cast<size_t>(elapsed) * config.body_rate_min)
       error = beast::error::timeout;
   }
-  if (error == http::error::body_limit)
-    co_return co_await refuse(http_error(
-        413, "body_too_large", fmt::format("HTTP: expected a body of at most {} bytes", config.body_bytes_max)));
+  if (error == http::error::body_limit) co_return co_await refuse(body_too_large(limits.bytes_max));
   if (error == beast::error::timeout)
     co_return co_await refuse(http_error(408, "body_timeout", "HTTP: the body came too slowly"));
   if (error == http::error::end_of_stream || error == http::error::partial_message || error == asio::error::eof ||
@@ -286,7 +325,6 @@ asio::awaitable<bool> Session::read_body(const RequestHead& head, std::string* b
       Transport::is_tls_error(error))
     co_return false;
   if (error) co_return co_await refuse(http_error(400, "bad_request", "HTTP: a body that breaks its framing"));
-  *body = std::move(parser.get().body());
   buffer_.shrink_to_fit();
   clear_deadline();
   co_return true;
@@ -334,11 +372,12 @@ asio::awaitable<bool> Session::dispatch(Incoming request) {
     const ApiError error = wrong_type(head);
     co_return co_await reply_error(error, request);
   }
-  if (const auto* handler = std::get_if<PageHandler>(&route.row->handler)) co_return co_await page(request, *handler);
+  if (const auto* handler = route.handler<PageHandler>()) co_return co_await page(request, *handler);
   KeyUse use;
   if (const auto error = begin_use(&use)) co_return co_await reply_error(*error, request);
-  if (const auto* handler = std::get_if<JsonHandler>(&route.row->handler))
-    co_return co_await compute(request, *handler);
+  if (const auto* handler = route.handler<JsonHandler>()) co_return co_await compute(request, *handler);
+  if (const auto* handler = route.handler<StoreHandler>()) co_return co_await ask_store(request, *handler);
+  if (route.handler<Transfer>()) co_return co_await send_file(request);
   const Dialect& dialect = dialect_of(std::get<Endpoint>(route.row->handler));
   co_return co_await complete(request, dialect);
 }

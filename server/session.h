@@ -1,11 +1,12 @@
 // One connection: requests in, answers out, one after the other. A coroutine on a strand of its own; it lives until the
 // client closes, breaks the protocol, is too slow, or the server drains. session.cpp is HTTP, session_answer.cpp what
-// models write.
+// models write, session_files.cpp files.
 #pragma once
 
 #include <boost/asio.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,12 +52,30 @@ class Session : public std::enable_shared_from_this<Session> {
   boost::asio::awaitable<bool> serve_one();  // false: close
   boost::asio::awaitable<std::optional<RequestHead>> read_head();
   boost::asio::awaitable<bool> read_body(const RequestHead& head, std::string* body);
+  struct BodyLimits {
+    uint64_t bytes_max;
+    bool is_timed;  // within body_s; else each piece of it is
+  };
+  // The body goes behind `bytes`; `take` is called whenever there is more, and may take it away, or says why no more is
+  // read. False: close.
+  using TakeBytes = std::function<boost::asio::awaitable<std::optional<ApiError>>(std::string* bytes)>;
+  boost::asio::awaitable<bool> read_pieces(const RequestHead& head, BodyLimits limits, std::string* bytes,
+                                           TakeBytes take);
+  boost::asio::awaitable<std::optional<ApiError>> hold_body(std::string* bytes);
   // The rest of the input is not read: always false. `what` is for the log.
   boost::asio::awaitable<bool> refuse(ApiError error, std::string what = "a broken request");
   boost::asio::awaitable<bool> dispatch(Incoming request);
   boost::asio::awaitable<bool> options(const Incoming& request);
   boost::asio::awaitable<bool> page(const Incoming& request, PageHandler handler);
   boost::asio::awaitable<bool> compute(Incoming& request, const JsonHandler& handler);
+  // session_files.cpp
+  boost::asio::awaitable<bool> ask_store(Incoming& request, StoreHandler handler);
+  boost::asio::awaitable<bool> receive_file(const Incoming& request);
+  boost::asio::awaitable<std::optional<ApiError>> feed_file(FileUpload& upload, std::string* bytes, size_t bytes_min);
+  boost::asio::awaitable<bool> send_file(const Incoming& request);
+  std::optional<ApiError> refused_upload(const RequestHead& head, KeyUse* use);
+  std::string owner_name() const { return caller_.account ? caller_.key.name : std::string(); }
+
   std::optional<ApiError> refused_host(const RequestHead& head) const;
   // Whose request it is; 401 with what the log says of it.
   std::optional<ApiError> admit(const Incoming& request, std::string* audit);

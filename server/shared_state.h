@@ -10,8 +10,10 @@
 
 #include "core/log/log.h"
 #include "server/api_error.h"
+#include "server/batch_runner.h"
 #include "server/client_memory.h"
 #include "server/config.h"
+#include "server/file_store.h"
 #include "server/key_ring.h"
 #include "server/line_bound.h"
 #include "server/served_engine.h"
@@ -36,6 +38,8 @@ struct SharedState {
   std::shared_ptr<ClientMemory> memory;
   std::unique_ptr<KeyRing> keys;  // fixed from the beginning, thread-safe, like tls
   std::unique_ptr<TlsFiles> tls;
+  std::unique_ptr<FileStore> files;      // fixed from the beginning, thread-safe; null: there is no folder for them
+  std::unique_ptr<BatchRunner> batches;  // null as long as there are no models
 
   std::atomic<bool> loaded{false};
   std::atomic<bool> draining{false};  // no new answers; the port may be open for some time yet

@@ -15,14 +15,14 @@ namespace {
 
 constexpr uint64_t kOldestEvery = 4;
 
-void lower_priority() {
+}  // namespace
+
+void lower_thread_priority() {
 #ifdef __linux__
   constexpr int kNice = 5;
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);  // of this thread; it may fail
 #endif
 }
-
-}  // namespace
 
 WorkQueue::WorkQueue(int threads) {
   for (int i = 0; i < std::max(2, threads); ++i) threads_.emplace_back([this, i] { serve(/*small_only=*/i == 0); });
@@ -57,7 +57,7 @@ std::optional<WorkQueue::Key> WorkQueue::next(bool small_only) {
 }
 
 void WorkQueue::serve(bool small_only) {
-  if (!small_only) lower_priority();
+  if (!small_only) lower_thread_priority();
   std::unique_lock lock(mutex_);
   while (true) {
     std::optional<Key> key;

@@ -18,6 +18,9 @@
 
 namespace llmrt::server {
 
+// Of the calling thread, on Linux: for work that others should not wait for.
+void lower_thread_priority();
+
 class WorkQueue {
  public:
   static constexpr size_t kSmallBytes = 16 << 10;

@@ -52,7 +52,7 @@ TEST_CASE("paths have aliases, and nothing else is normalised") {
     CHECK(found(path) == "/chat/completions");
   for (const char* path : {"/v1/models", "/models", "/v1/models/", "/models/", "/v1/model%73"})
     CHECK(found(path) == "/models");
-  CHECK(found("/v1/models/a%2fb") == "/models/{id}");
+  CHECK(found("/v1/models/a%2fb") == "/models/{name}");
   CHECK(find_route("GET", "/v1/models/a%2fb").rest == "a/b");
   CHECK(find_route("GET", "/models/a").rest == "a");
   CHECK(find_route("GET", "/models/%").rest == "%");

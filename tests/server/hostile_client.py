@@ -150,8 +150,8 @@ class Server:
         except OSError:
             pass  # then the peak is of the server's whole life: a stricter test
 
-    def get(self, path, timeout_s=5):
-        return asyncio.run(ask(self.port, path, method="GET", timeout_s=timeout_s))
+    def get(self, path, timeout_s=5, headers=()):
+        return asyncio.run(ask(self.port, path, method="GET", headers=headers, timeout_s=timeout_s))
 
     def post(self, path, body, timeout_s=60, headers=()):
         return asyncio.run(ask(self.port, path, body, headers=headers, timeout_s=timeout_s))

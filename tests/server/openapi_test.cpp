@@ -44,7 +44,8 @@ TEST_CASE("every route is in the document, and nothing else") {
       const json::object& told = operation.value().as_object();
       CHECK(told.contains("requestBody") == (route.row->method == Method::kPost));
       CHECK(told.contains("security") == (route.row->access != Access::kOpen));
-      CHECK(told.contains("parameters") == (path.key().find('{') != std::string_view::npos));
+      const bool is_list = method == "GET" && (path.key() == "/v1/files" || path.key() == "/v1/batches");
+      CHECK(told.contains("parameters") == (path.key().find('{') != std::string_view::npos || is_list));
     }
   }
   CHECK(num_operations == routes().size());

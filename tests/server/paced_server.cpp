@@ -204,6 +204,9 @@ int main(int argc, char** argv) {
   app.add_option("--tls-key", options.server.tls_key);
   app.add_option("--unix-socket", options.server.unix_socket);
   app.add_option("--api-key-file", options.server.api_key_file);
+  app.add_option("--files-dir", options.server.files_dir);
+  app.add_option_function<uint64_t>("--files-mib", [&](uint64_t mib) { options.server.files_bytes_max = mib << 20; });
+  app.add_option("--batch-in-flight", options.server.batch_in_flight);
   app.add_option("--sequences", options.engine.sequences_max);
   app.add_option("--context", options.engine.context_max);
   app.add_option("--kv-tokens", options.engine.kv_tokens);

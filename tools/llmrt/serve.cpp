@@ -27,8 +27,9 @@ struct Options {
   std::string request_trace, worker_id = "0";
   std::string thought_field = "reasoning_content";
   int64_t reasoning_budget = -1;
-  std::string policy;  // a file
-  std::string config;  // a file
+  std::string policy;            // a file
+  uint32_t batch_in_flight = 0;  // 0: twice what the engine runs at once
+  std::string config;            // a file
   bool prints_config = false;
   std::string settings;                     // in effect, for /config
   std::vector<std::string> settings_lines;  // and for the log
@@ -279,6 +280,25 @@ void add_serve(CLI::App& app) {
       ->type_name("MIB")
       ->group(group);
   command
+      ->add_option("--files-dir", server.files_dir,
+                   "a folder for /v1/files and /v1/batches, made where it is not there; without it there are none")
+      ->type_name("DIR")
+      ->group(group);
+  command
+      ->add_option_function<uint64_t>(
+          "--files-gib", [&server](uint64_t gib) { server.files_bytes_max = gib << 30; },
+          "what the files of all clients may take there, answers of batches among them")
+      ->check(number_range(uint64_t{1}, uint64_t{1} << 20))
+      ->default_str("10")
+      ->type_name("GIB")
+      ->group(group);
+  command
+      ->add_option("--batch-in-flight", options->batch_in_flight,
+                   "requests of batches in the engine at a time; default: twice --sequences, at most 512")
+      ->check(number_range(1u, 4096u))
+      ->type_name("N")
+      ->group(group);
+  command
       ->add_option("--sample-trace", options->sample_trace,
                    "write how each token of each request was drawn, as JSON lines; llmrt replay draws them again")
       ->type_name("FILE")
@@ -369,7 +389,7 @@ void add_serve(CLI::App& app) {
   command->footer(
       "Paths: POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /tokenize, /detokenize; GET "
       "/v1/models, /health, /ready, /live, /version, /metrics, /config, /openapi.json, /server_info, /model_info, "
-      "/get_load, /v1/loads; Ollama's under /api.\n"
+      "/get_load, /v1/loads; Ollama's under /api; with --files-dir /v1/files and /v1/batches.\n"
       "  curl http://127.0.0.1:8000/v1/chat/completions \\\n"
       "    -H 'Content-Type: application/json' \\\n"
       "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n"
@@ -388,6 +408,7 @@ void add_serve(CLI::App& app) {
     if (const char* key = std::getenv("LLMRT_API_KEY")) options->server.api_key = key;
     const bool names_address = command->count("--host") + command->count("--port") > 0;
     if (!options->server.unix_socket.empty() && !names_address) options->server.hosts.clear();
+    options->server.batch_in_flight = lines_in_flight(options->batch_in_flight, options->engine.config.sequences_max);
     serve(*options);
   });
 }
