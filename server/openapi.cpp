@@ -17,7 +17,13 @@ constexpr uint8_t kChat = static_cast<uint8_t>(Endpoint::kChat);
 constexpr uint8_t kCompletion = static_cast<uint8_t>(Endpoint::kCompletion);
 constexpr uint8_t kInfill = static_cast<uint8_t>(Endpoint::kInfill);
 constexpr uint8_t kResponses = static_cast<uint8_t>(Endpoint::kResponses);
-constexpr uint8_t kAll = kChat | kCompletion | kInfill | kResponses;
+constexpr uint8_t kMessages = static_cast<uint8_t>(Endpoint::kMessages);
+constexpr uint8_t kOllamaChat = static_cast<uint8_t>(Endpoint::kOllamaChat);
+constexpr uint8_t kOllamaGenerate = static_cast<uint8_t>(Endpoint::kOllamaGenerate);
+constexpr uint8_t kOllama = kOllamaChat | kOllamaGenerate;
+constexpr uint8_t kOwn = kChat | kCompletion | kInfill | kResponses;  // of OpenAI's and llama.cpp's forms
+constexpr uint8_t kDirect = kOwn | kMessages;                         // a chat's fields are read as they are
+constexpr uint8_t kAll = kDirect | kOllama;
 
 constexpr std::string_view kText = R"({"type": "string"})";
 constexpr std::string_view kFlag = R"({"type": "boolean"})";
@@ -25,40 +31,44 @@ constexpr std::string_view kObject = R"({"type": "object"})";
 constexpr std::string_view kTextOrList = R"({"type": ["string", "array"]})";
 constexpr std::string_view kTokenCount = R"({"type": "integer", "minimum": -1})";
 constexpr std::string_view kTools = R"({"type": "array", "maxItems": 1024, "items": {"type": "object"}})";
+constexpr std::string_view kTexts = R"({"type": "array", "maxItems": 64, "items": {"type": "string"}})";
+constexpr std::string_view kMessageList =
+    R"({"type": "array", "minItems": 1, "maxItems": 16384, "items": {"type": "object"}})";
 constexpr std::string_view kToolChoice = R"({"type": ["string", "object"]})";
 
 constexpr BodyField kFields[] = {
     {"model", kText, kAll},
     {"stream", kFlag, kAll},
-    {"stream_options", kObject, kAll},
-    {"seed", R"({"type": "integer"})", kAll},
-    {"stop", R"({"type": ["string", "array"], "maxItems": 64, "items": {"type": "string"}})", kAll},
-    {"stop_token_ids", R"({"type": "array", "maxItems": 128, "items": {"type": "integer"}})", kAll},
-    {"include_stop_str_in_output", kFlag, kAll},
-    {"ignore_eos", kFlag, kAll},
-    {"min_tokens", R"({"type": "integer", "minimum": 0})", kAll},
+    {"stream_options", kObject, kOwn},
+    {"seed", R"({"type": "integer"})", kDirect},
+    {"stop", R"({"type": ["string", "array"], "maxItems": 64, "items": {"type": "string"}})", kOwn},
+    {"stop_token_ids", R"({"type": "array", "maxItems": 128, "items": {"type": "integer"}})", kDirect},
+    {"include_stop_str_in_output", kFlag, kOwn},
+    {"ignore_eos", kFlag, kDirect},
+    {"min_tokens", R"({"type": "integer", "minimum": 0})", kDirect},
     {"logit_bias", R"({"type": "object", "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}})",
-     kAll},
-    {"bad_words", R"({"type": "array", "maxItems": 1024})", kAll},
-    {"logprobs_mode", R"({"enum": ["raw", "processed"]})", kAll},
-    {"structured_outputs", kObject, kAll},
+     kDirect},
+    {"bad_words", R"({"type": "array", "maxItems": 1024})", kDirect},
+    {"logprobs_mode", R"({"enum": ["raw", "processed"]})", kDirect},
+    {"structured_outputs", kObject, kDirect},
     {"response_format", kObject, kChat | kCompletion | kInfill},
     {"request_class", R"({"enum": ["interactive", "agent", "batch", "evaluation", "background"]})", kAll},
-    {"service_tier", R"({"enum": ["auto", "default", "priority", "scale", "flex"]})", kAll},
-    {"batch_invariant", kFlag, kAll},
+    {"service_tier", R"({"enum": ["auto", "default", "priority", "scale", "flex"]})", kOwn},
+    {"service_tier", R"({"enum": ["auto", "standard_only"]})", kMessages},
+    {"batch_invariant", kFlag, kDirect},
     {"deadline_ms", R"({"type": "integer", "minimum": 1})", kAll},
     {"cache_salt", R"({"type": "string", "maxLength": 256})", kAll},
     {"return_token_ids", kFlag, kChat | kCompletion},
     {"n", R"({"type": "integer", "minimum": 1, "maximum": 128, "default": 1})", kChat | kCompletion},
     {"use_beam_search", kFlag, kChat | kCompletion},
-    {"messages", R"({"type": "array", "minItems": 1, "maxItems": 16384, "items": {"type": "object"}})", kChat},
-    {"tools", kTools, kChat | kResponses},
+    {"messages", kMessageList, kChat | kMessages},
+    {"tools", kTools, kChat | kResponses | kMessages | kOllamaChat},
     {"tool_choice", kToolChoice, kChat | kResponses},
     {"parallel_tool_calls", kFlag, kChat | kResponses},
     {"documents", R"({"type": "array", "maxItems": 1024})", kChat | kResponses},
     {"enable_thinking", kFlag, kChat | kResponses},
     {"thinking_token_budget", kTokenCount, kChat | kResponses},
-    {"chat_template_kwargs", kObject, kChat | kResponses},
+    {"chat_template_kwargs", kObject, kChat | kResponses | kMessages | kOllama},
     {"add_generation_prompt", kFlag, kChat},
     {"continue_final_message", kFlag, kChat},
     {"reasoning_effort", kText, kChat},
@@ -84,16 +94,62 @@ constexpr BodyField kFields[] = {
     {"text", kObject, kResponses},
     {"include", R"({"type": "array", "maxItems": 64, "items": {"type": "string"}})", kResponses},
     {"store", kFlag, kResponses},
+    {"system", kTextOrList, kMessages},
+    {"max_tokens", R"({"type": "integer", "minimum": 0})", kMessages},
+    {"stop_sequences", kTexts, kMessages},
+    {"tool_choice", kObject, kMessages},
+    {"thinking", kObject, kMessages},
+    {"output_config", kObject, kMessages},
+    {"output_format", kObject, kMessages},
+    {"messages", R"({"type": "array", "maxItems": 16384, "items": {"type": "object"}})", kOllamaChat},
+    {"prompt", kText, kOllamaGenerate},
+    {"system", kText, kOllamaGenerate},
+    {"suffix", kText, kOllamaGenerate},
+    {"raw", kFlag, kOllamaGenerate},
+    {"format", R"({"type": ["string", "object"]})", kOllama},
+    {"think", R"({"type": ["boolean", "string"]})", kOllama},
+    {"keep_alive", R"({})", kOllama},
+    {"options", R"({"type": "object", "properties": {
+        "temperature": {"type": "number", "minimum": 0, "maximum": 100},
+        "top_k": {"type": "integer"}, "top_p": {"type": "number", "minimum": 0, "maximum": 1},
+        "min_p": {"type": "number", "minimum": 0, "maximum": 1},
+        "repeat_penalty": {"type": "number", "minimum": 0.01, "maximum": 10},
+        "presence_penalty": {"type": "number", "minimum": -2, "maximum": 2},
+        "frequency_penalty": {"type": "number", "minimum": -2, "maximum": 2},
+        "seed": {"type": "integer"}, "num_predict": {"type": "integer"}, "num_ctx": {"type": "integer"},
+        "stop": {"type": ["string", "array"]}}})",
+     kOllama},
 };
 
 struct BodyName {
   Endpoint endpoint;
-  std::string_view name, required;
+  std::string_view name;
+  std::string_view required;  // JSON: an array of names
 };
-constexpr std::array kBodies = {BodyName{Endpoint::kChat, "ChatRequest", "messages"},
-                                BodyName{Endpoint::kCompletion, "CompletionRequest", "prompt"},
-                                BodyName{Endpoint::kInfill, "InfillRequest", ""},
-                                BodyName{Endpoint::kResponses, "ResponsesRequest", "input"}};
+constexpr std::array kBodies = {BodyName{Endpoint::kChat, "ChatRequest", R"(["messages"])"},
+                                BodyName{Endpoint::kCompletion, "CompletionRequest", R"(["prompt"])"},
+                                BodyName{Endpoint::kInfill, "InfillRequest", "[]"},
+                                BodyName{Endpoint::kResponses, "ResponsesRequest", R"(["input"])"},
+                                BodyName{Endpoint::kMessages, "MessagesRequest", R"(["messages", "max_tokens"])"},
+                                BodyName{Endpoint::kOllamaChat, "OllamaChatRequest", "[]"},
+                                BodyName{Endpoint::kOllamaGenerate, "OllamaGenerateRequest", "[]"}};
+
+// Bodies of small computations. Those of counts are those of the answers that are counted for.
+struct SmallBody {
+  std::string_view path, schema;
+};
+constexpr SmallBody kSmallBodies[] = {
+    {"/tokenize", R"({"type": "object", "properties": {
+        "model": {"type": "string"}, "prompt": {"type": "string"},
+        "messages": {"type": "array", "minItems": 1, "maxItems": 16384, "items": {"type": "object"}},
+        "add_special_tokens": {"type": "boolean"}, "add_generation_prompt": {"type": "boolean"},
+        "return_token_strs": {"type": "boolean"}}})"},
+    {"/detokenize", R"({"type": "object", "required": ["tokens"], "properties": {
+        "model": {"type": "string"}, "tokens": {"type": "array", "items": {"type": "integer", "minimum": 0}}}})"},
+    {"/responses/input_tokens", R"({"$ref": "#/components/schemas/ResponsesRequest"})"},
+    {"/messages/count_tokens", R"({"$ref": "#/components/schemas/CountRequest"})"},
+    {"/api/show", R"({"type": "object", "properties": {"model": {"type": "string"}, "name": {"type": "string"}}})"},
+};
 
 constexpr std::string_view kExpiry =
     R"({"type": "object", "required": ["seconds"], "properties": {"anchor": {"const": "created_at"},
@@ -174,6 +230,8 @@ json::object request_body(const RouteRow& row) {
   if (const auto* endpoint = std::get_if<Endpoint>(&row.handler))
     for (const BodyName& known : kBodies)
       if (known.endpoint == *endpoint) body = reference(known.name);
+  for (const SmallBody& known : kSmallBodies)
+    if (known.path == row.path) body = json::parse(known.schema).as_object();
   if (row.path == "/batches") body = batch_schema();
   if (row.path.ends_with("/cancel")) is_required = false;
   return {{"required", is_required}, {"content", content("application/json", std::move(body))}};
@@ -228,17 +286,19 @@ std::span<const BodyField> body_fields() {
 
 json::object body_schema(Endpoint endpoint) {
   json::object properties;
+  const bool is_ollama = (static_cast<uint8_t>(endpoint) & kOllama) != 0;  // which has them among its options
   for (const SamplingParameter& parameter : kSamplingParameters)
-    properties[parameter.name] = json::object{{"type", parameter.is_whole() ? "integer" : "number"},
-                                              {"minimum", parameter.low},
-                                              {"maximum", parameter.high},
-                                              {"default", parameter.neutral},
-                                              {"description", parameter.help}};
+    if (!is_ollama)
+      properties[parameter.name] = json::object{{"type", parameter.is_whole() ? "integer" : "number"},
+                                                {"minimum", parameter.low},
+                                                {"maximum", parameter.high},
+                                                {"default", parameter.neutral},
+                                                {"description", parameter.help}};
   for (const BodyField& field : kFields)
     if (field.endpoints & static_cast<uint8_t>(endpoint)) properties[field.name] = json::parse(field.schema);
   json::object schema{{"type", "object"}, {"properties", std::move(properties)}};
   for (const BodyName& known : kBodies)
-    if (known.endpoint == endpoint && !known.required.empty()) schema["required"] = json::array{known.required};
+    if (known.endpoint == endpoint) schema["required"] = json::parse(known.required);
   return schema;
 }
 
@@ -254,6 +314,9 @@ json::object openapi_document(std::string_view version) {
   }
   json::object schemas;
   for (const BodyName& known : kBodies) schemas[known.name] = body_schema(known.endpoint);
+  json::object count = body_schema(Endpoint::kMessages);
+  count["required"] = json::array{"messages"};
+  schemas["CountRequest"] = std::move(count);
   const ApiError error = invalid_field("field", "text");
   for (const ErrorForm form : {ErrorForm::kOpenAi, ErrorForm::kMessages, ErrorForm::kOllama})
     schemas[error_name(form)] = shape_of(error_body(error, {form, "req-1"}));

@@ -18,6 +18,13 @@ json::object least_body(Endpoint endpoint) {
   if (endpoint == Endpoint::kChat) return {{"messages", json::array{json::object{{"role", "user"}, {"content", "a"}}}}};
   if (endpoint == Endpoint::kCompletion) return {{"prompt", "a"}};
   if (endpoint == Endpoint::kResponses) return {{"input", "a"}};
+  if (endpoint == Endpoint::kMessages) {
+    json::object body = least_body(Endpoint::kChat);
+    body["max_tokens"] = 1;
+    return body;
+  }
+  if (endpoint == Endpoint::kOllamaChat) return least_body(Endpoint::kChat);
+  if (endpoint == Endpoint::kOllamaGenerate) return {{"prompt", "a"}};
   return {{"input_prefix", "a"}};
 }
 
@@ -70,11 +77,15 @@ TEST_CASE("a field of the document is one that the endpoint reads") {
   ServedModel model = letter_model();
   model.grammars = std::make_shared<GrammarCompiler>(TokenVocabulary::create(*model.tokenizer));
   model.fim = FimTokens{};
-  for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletion, Endpoint::kInfill, Endpoint::kResponses}) {
+  for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletion, Endpoint::kInfill, Endpoint::kResponses,
+                                  Endpoint::kMessages, Endpoint::kOllamaChat, Endpoint::kOllamaGenerate}) {
     const Dialect& dialect = dialect_of(endpoint);
     const json::object schema = body_schema(endpoint);
-    CHECK(schema.at("properties").as_object().contains("temperature"));
-    for (const auto& property : schema.at("properties").as_object()) {
+    const json::object& properties = schema.at("properties").as_object();
+    CHECK((properties.contains("options") ? properties.at("options").at("properties").as_object() : properties)
+              .contains("temperature"));
+    for (const auto& property : properties) {
+      if (property.value().as_object().empty()) continue;  // any value
       CAPTURE(dialect.path, std::string(property.key()));
       json::object body = least_body(endpoint);
       body[property.key()] = wrong_value(property.value().as_object());
