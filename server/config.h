@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/metrics_format.h"
 #include "server/slow_clients.h"
 
 namespace llmrt::server {
@@ -22,6 +23,7 @@ struct ServerConfig {
   std::string api_key_file;                       // of the keys that clients need (api_keys.h); empty: none
   std::string api_key;                            // one more; neither: no key is needed
   bool open_metrics = false;                      // /metrics needs no key
+  MetricsCompat metrics_compat = MetricsCompat::kNone;
   int io_threads = 2;
   int work_threads = 2;  // parsing, templates, tokenising
 

@@ -10,6 +10,9 @@ enum class MetricsFormat {
   kOpenMetrics,  // 1.0.0
 };
 
+// Under which names engines are told beside llmrt's own.
+enum class MetricsCompat { kNone, kVllm };
+
 const char* metrics_content_type(MetricsFormat format);
 
 // RFC 9110, 12.5.1: the most precise range decides on each format, then the higher weight; OpenMetrics only where it is

@@ -1,166 +1,23 @@
 #include "server/metrics_text.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
-#include <deque>
-#include <initializer_list>
-#include <iterator>
-#include <map>
-#include <type_traits>
-#include <utility>
 
-#include "core/base/check.h"
-#include "core/base/utf8.h"
 #include "core/request/request.h"
+#include "server/metrics_vllm.h"
+#include "server/metrics_writer.h"
 
 namespace llmrt::server {
 namespace {
 
-enum class Kind { kGauge, kCounter, kHistogram, kInfo };
-
-std::string number_text(uint64_t number) {
-  return fmt::format("{}", number);
-}
-std::string number_text(double number) {
-  if (std::isnan(number)) return "NaN";
-  if (std::isinf(number)) return number > 0 ? "+Inf" : "-Inf";
-  return fmt::format("{}", number);
-}
-
-// The same in both formats, so that a series keeps its labels whatever a scraper asks for: as OpenMetrics has it, "1.0"
-// and "1.048576e+06".
-std::string bound_text(double bound) {
-  if (bound >= 1e6) {
-    std::array<char, 32> digits;
-    const auto [end, error] =
-        std::to_chars(digits.data(), digits.data() + digits.size(), bound, std::chars_format::scientific);
-    return {digits.data(), end};
-  }
-  std::string text = number_text(bound);
-  if (text.find_first_of(".eIN") == std::string::npos) text += ".0";
-  return text;
-}
-
-std::string label_value(std::string_view text) {
-  std::string out;
-  for (const char c : replace_invalid_utf8(text)) {
-    if (c == '\\' || c == '"') out += '\\';
-    if (c == '\n')
-      out += "\\n";
-    else
-      out += c;
-  }
-  return out;
-}
-
-using Labels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
-
-// Families one after the other, each with its head before its samples; a head that comes again adds to its family.
-// Names are written without the prefix, and counters with the _total that OpenMetrics leaves out of heads.
-class Writer {
- public:
-  explicit Writer(MetricsFormat format) : format_(format) {}
-
-  void set_prefix(std::string_view prefix) { prefix_ = prefix; }
-  // A label of all samples from now on, but for those that have one of that name; empty: none.
-  void set_model(std::string_view model) { model_ = model; }
-  void head(Kind kind, std::string_view name, std::string_view help) {
-    LLMRT_CHECK(name.ends_with("_total") == (kind == Kind::kCounter), "counters end in _total, and nothing else");
-    const bool is_open = format_ == MetricsFormat::kOpenMetrics;
-    std::string family = fmt::format("{}{}", prefix_, name);
-    if (const auto known = by_name_.find(family); known != by_name_.end()) {
-      text_ = &families_[known->second];
-      return;
-    }
-    by_name_.emplace(family, families_.size());
-    text_ = &families_.emplace_back();
-    if (is_open && kind == Kind::kCounter) family.resize(family.size() - std::string_view("_total").size());
-    if (is_open && kind == Kind::kInfo) family.resize(family.size() - std::string_view("_info").size());
-    append("# HELP {} {}\n# TYPE {} {}\n", family, help, family, kind_text(kind));
-    if (!is_open) return;
-    for (const std::string_view unit : {"seconds", "bytes", "ratio"})
-      if (family.ends_with(fmt::format("_{}", unit))) append("# UNIT {} {}\n", family, unit);
-  }
-  template <typename T>
-  void value(std::string_view name, T number, const Labels& labels = {}) {
-    append("{}{}", prefix_, name);
-    std::string_view before = "{";
-    const auto add = [&](std::string_view label, std::string_view text) {
-      append("{}{}=\"{}\"", std::exchange(before, ","), label, label_value(text));
-    };
-    const auto is_model = [](const auto& label) { return label.first == "model"; };
-    if (!model_.empty() && std::none_of(labels.begin(), labels.end(), is_model)) add("model", model_);
-    for (const auto& [label, text] : labels) add(label, text);
-    const char* end = before == "{" ? "" : "}";
-    if constexpr (std::is_floating_point_v<T>)
-      append("{} {}\n", end, number_text(static_cast<double>(number)));
-    else
-      append("{} {}\n", end, number_text(static_cast<uint64_t>(number)));
-  }
-  template <typename T>
-  void gauge(std::string_view name, T number, std::string_view help) {
-    head(Kind::kGauge, name, help);
-    value(name, number);
-  }
-  template <typename T>
-  void counter(std::string_view name, T number, std::string_view help) {
-    head(Kind::kCounter, name, help);
-    value(name, number);
-  }
-  void histogram(const std::string& name, const Histogram& histogram, std::string_view help) {
-    head(Kind::kHistogram, name, help);
-    uint64_t sum = 0;
-    for (size_t i = 0; i < histogram.bounds().size(); ++i) {
-      sum += histogram.counts()[i];
-      value(name + "_bucket", sum, {{"le", bound_text(histogram.bounds()[i])}});
-    }
-    value(name + "_bucket", histogram.count(), {{"le", "+Inf"}});
-    value(name + "_sum", histogram.sum());
-    value(name + "_count", histogram.count());
-  }
-  std::string take() {
-    std::string text;
-    for (const std::string& family : families_) text += family;
-    if (format_ == MetricsFormat::kOpenMetrics) text += "# EOF\n";
-    return text;
-  }
-
- private:
-  const char* kind_text(Kind kind) const {
-    switch (kind) {
-      case Kind::kGauge:
-        return "gauge";
-      case Kind::kCounter:
-        return "counter";
-      case Kind::kHistogram:
-        return "histogram";
-      case Kind::kInfo:
-        return format_ == MetricsFormat::kOpenMetrics ? "info" : "gauge";  // which the text format does not have
-    }
-    return "unknown";
-  }
-  template <typename... Args>
-  void append(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::format_to(std::back_inserter(*text_), format, std::forward<Args>(args)...);
-  }
-
-  const MetricsFormat format_;
-  std::string_view prefix_ = "llmrt_", model_;
-  std::deque<std::string> families_;
-  std::map<std::string, size_t> by_name_;
-  std::string* text_ = nullptr;  // the family that is written
-};
+using Kind = MetricKind;
 
 double ratio(uint64_t part, uint64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
 // Little's law and the verdicts.
-void write_load(Writer& out, const EngineStats& stats) {
+void write_load(MetricsWriter& out, const EngineStats& stats) {
   out.counter("requests_arrived_total", stats.in_system.arrivals(), "Requests that the scheduler has seen.");
   const LittlesLaw& law = stats.littles_law;
   out.gauge("littles_law_in_system", law.in_system, "L: requests that wait or run, mean of 5 minutes.");
@@ -187,7 +44,7 @@ constexpr std::array kGrammarFailures = {
     ErrorCode::kUnsupportedSchema, ErrorCode::kInvalidArgument, ErrorCode::kUnsupported, ErrorCode::kGrammarTooComplex,
     ErrorCode::kGrammarTimeout,    ErrorCode::kCancelled,       ErrorCode::kOverloaded};
 
-void write_grammars(Writer& out, const GrammarFigures& grammars) {
+void write_grammars(MetricsWriter& out, const GrammarFigures& grammars) {
   out.counter("grammar_compiles_total", grammars.num_compiled, "Grammars compiled.");
   out.head(Kind::kCounter, "grammar_compile_failures_total", "Grammars that were not compiled, by reason.");
   uint64_t others = grammars.num_refused;
@@ -210,7 +67,7 @@ void write_grammars(Writer& out, const GrammarFigures& grammars) {
               "Processor time of computing masks.");
 }
 
-void write_process(Writer& out, const ProcessFigures& process) {
+void write_process(MetricsWriter& out, const ProcessFigures& process) {
   out.set_prefix("process_");
   if (process.cpu_seconds)
     out.counter("cpu_seconds_total", *process.cpu_seconds, "Processor time of all threads, user and system.");
@@ -223,7 +80,7 @@ void write_process(Writer& out, const ProcessFigures& process) {
     out.gauge("start_time_seconds", *process.start_time_seconds, "Start of the process, in seconds since 1970.");
 }
 
-void write_info(Writer& out, const ServedModel& model) {
+void write_info(MetricsWriter& out, const ServedModel& model) {
   out.head(Kind::kInfo, "info", "The program, the model and the device; always 1.");
   out.value("info", 1,
             {{"version", model.origin.version},
@@ -234,12 +91,12 @@ void write_info(Writer& out, const ServedModel& model) {
              {"kv_dtype", model.origin.kv_dtype}});
 }
 
-void write_kv_groups(Writer& out, const EngineStats& stats) {
+void write_kv_groups(MetricsWriter& out, const EngineStats& stats) {
   const auto write = [&](std::string_view name, uint32_t KvGroupStats::*figure, std::string_view help) {
     out.head(Kind::kGauge, name, help);
     for (size_t g = 0; g < stats.kv_groups.size(); ++g)
       out.value(name, stats.kv_groups[g].*figure,
-                {{"group", number_text(uint64_t{g})}, {"window", number_text(uint64_t{stats.kv_groups[g].window})}});
+                {{"group", std::to_string(g)}, {"window", std::to_string(stats.kv_groups[g].window)}});
   };
   write("kv_group_blocks", &KvGroupStats::blocks_total,
         "Blocks of each KV group's pool, by its layers' window (0: all positions).");
@@ -248,7 +105,7 @@ void write_kv_groups(Writer& out, const EngineStats& stats) {
         "Most blocks of each KV group in use at once, since the start.");
 }
 
-void write_states(Writer& out, const StateStats& states) {
+void write_states(MetricsWriter& out, const StateStats& states) {
   out.gauge("state_records", states.records_total,
             "Records for the states of recurrent layers; 0 without such layers.");
   out.gauge("state_records_used", states.records_used, "Records that requests hold.");
@@ -259,7 +116,7 @@ void write_states(Writer& out, const StateStats& states) {
 }
 
 // What nobody says has no line: 0 would be taken for a figure.
-void write_device(Writer& out, const ServedModel& model) {
+void write_device(MetricsWriter& out, const ServedModel& model) {
   if (!model.device_monitor) return;
   const DeviceFigures figures = model.device_monitor->read();
   const auto write = [&](std::string_view name, const auto& figure, std::string_view help) {
@@ -274,7 +131,7 @@ void write_device(Writer& out, const ServedModel& model) {
   write("device_temperature_celsius", figures.temperature_celsius, "Temperature of the device.");
 }
 
-void write_access(Writer& out, const AccessFigures& access) {
+void write_access(MetricsWriter& out, const AccessFigures& access) {
   out.head(Kind::kCounter, "requests_unauthorized_total", "Requests without a key or with a wrong one.");
   out.value("requests_unauthorized_total", access.missing, {{"reason", "missing"}});
   out.value("requests_unauthorized_total", access.wrong, {{"reason", "wrong"}});
@@ -296,10 +153,10 @@ void write_access(Writer& out, const AccessFigures& access) {
       out.value("key_requests_limited_total", key.limited[i], {{"key", key.name}, {"limit", kKeyLimits[i]}});
 }
 
-void write_server(Writer& out, const ServerFigures& server) {
+void write_server(MetricsWriter& out, const ServerFigures& server) {
   out.head(Kind::kCounter, "http_responses_total", "HTTP responses, by status.");
   for (const auto& [status, count] : server.responses)
-    out.value("http_responses_total", count, {{"status", number_text(static_cast<uint64_t>(status))}});
+    out.value("http_responses_total", count, {{"status", std::to_string(status)}});
   out.head(Kind::kCounter, "requests_refused_total", "Requests answered with an error, by the error's code.");
   for (const auto& [code, count] : server.refusals) out.value("requests_refused_total", count, {{"code", code}});
   out.head(Kind::kCounter, "request_fields_ignored_total", "Fields of requests that had no effect, by path.");
@@ -324,7 +181,7 @@ void write_server(Writer& out, const ServerFigures& server) {
             "Its bound, beyond which requests are refused: --client-memory-mib.");
 }
 
-void write_disk(Writer& out, const DiskStats& disk) {
+void write_disk(MetricsWriter& out, const DiskStats& disk) {
   if (!disk.is_on) return;
   out.gauge("kv_disk_bytes", disk.bytes_used, "Bytes of the disk tier's files.");
   out.gauge("kv_disk_limit_bytes", disk.bytes_max, "Their bound: --kv-disk-gib.");
@@ -336,11 +193,11 @@ void write_disk(Writer& out, const DiskStats& disk) {
   out.counter("kv_disk_bytes_read_total", disk.bytes_read, "Bytes of blocks read from disk.");
   out.counter("kv_disk_blocks_evicted_total", disk.blocks_evicted,
               "Blocks that went with the file unused for longest.");
-  out.head(Kind::kCounter, "kv_disk_dropped_total",
+  out.head(MetricKind::kCounter, "kv_disk_dropped_total",
            "Blocks that were not written, by reason: queue (it was full), disk (it fails or is full).");
   out.value("kv_disk_dropped_total", disk.dropped_queue, {{"reason", "queue"}});
   out.value("kv_disk_dropped_total", disk.dropped_disk, {{"reason", "disk"}});
-  out.head(Kind::kCounter, "kv_disk_unusable_total",
+  out.head(MetricKind::kCounter, "kv_disk_unusable_total",
            "What was on disk and could not be used, by reason; its text is computed again.");
   out.value("kv_disk_unusable_total", disk.bad_corrupt, {{"reason", "corrupt"}});
   out.value("kv_disk_unusable_total", disk.bad_truncated, {{"reason", "truncated"}});
@@ -349,7 +206,7 @@ void write_disk(Writer& out, const DiskStats& disk) {
   out.value("kv_disk_unusable_total", disk.bad_read, {{"reason", "read"}});
 }
 
-void write_engine(Writer& out, const EngineStats& stats, const ServedModel& model,
+void write_engine(MetricsWriter& out, const EngineStats& stats, const ServedModel& model,
                   const std::optional<GrammarFigures>& grammars) {
   write_info(out, model);
   out.gauge("requests_running", stats.num_running, "Requests that hold KV blocks.");
@@ -360,10 +217,7 @@ void write_engine(Writer& out, const EngineStats& stats, const ServedModel& mode
   out.gauge("kv_blocks_free", stats.blocks_free, "Free blocks of the KV pool, cached ones among them.");
   out.gauge("kv_blocks_cached", stats.blocks_cached, "Free blocks that a later prompt may still find.");
   out.gauge("kv_block_tokens", model.block_tokens, "Tokens in a KV block.");
-  const double used = stats.blocks_total == 0
-                          ? 0
-                          : 1.0 - static_cast<double>(stats.blocks_free) / static_cast<double>(stats.blocks_total);
-  out.gauge("kv_usage_ratio", used, "Share of the KV pool in use, 0 to 1.");
+  out.gauge("kv_usage_ratio", stats.kv_usage(), "Share of the KV pool in use, 0 to 1.");
   write_kv_groups(out, stats);
   write_states(out, stats.states);
   write_disk(out, stats.disk);
@@ -407,19 +261,22 @@ void write_engine(Writer& out, const EngineStats& stats, const ServedModel& mode
   for (int i = 1; i < kNumFinishReasons; ++i)
     out.value("requests_finished_total", stats.finished[static_cast<size_t>(i)],
               {{"reason", finish_reason_name(static_cast<FinishReason>(i))}});
-  out.histogram("time_to_first_token_seconds", stats.ttft_s, "Arrival to first token.");
-  out.histogram("inter_token_latency_seconds", stats.itl_s, "Token to token.");
-  out.histogram("request_latency_seconds", stats.e2e_s, "Arrival to last token.");
-  out.histogram("time_per_output_token_seconds", stats.tpot_s, "Mean of a request's tokens behind the first.");
-  out.histogram("request_queue_time_seconds", stats.queue_s, "Arrival to the first step that computes something.");
-  out.histogram("request_prefill_time_seconds", stats.prefill_s, "From there to the first token.");
-  out.histogram("request_decode_time_seconds", stats.decode_s, "First token to last token.");
-  out.histogram("request_prompt_tokens", stats.prompt_tokens_hist, "Length of prompts when they are first admitted.");
-  out.histogram("request_generation_tokens", stats.answer_tokens_hist, "Length of answers that have ended.");
+  const std::vector<double> times = latency_bounds_s(), lengths = length_bounds(), batches = batch_bounds();
+  out.histogram("time_to_first_token_seconds", stats.ttft_s, times, "Arrival to first token.");
+  out.histogram("inter_token_latency_seconds", stats.itl_s, times, "Token to token.");
+  out.histogram("request_latency_seconds", stats.e2e_s, times, "Arrival to last token.");
+  out.histogram("time_per_output_token_seconds", stats.tpot_s, times, "Mean of a request's tokens behind the first.");
+  out.histogram("request_queue_time_seconds", stats.queue_s, times,
+                "Arrival to the first step that computes something.");
+  out.histogram("request_prefill_time_seconds", stats.prefill_s, times, "From there to the first token.");
+  out.histogram("request_decode_time_seconds", stats.decode_s, times, "First token to last token.");
+  out.histogram("request_prompt_tokens", stats.prompt_tokens_hist, lengths,
+                "Length of prompts when they are first admitted.");
+  out.histogram("request_generation_tokens", stats.answer_tokens_hist, lengths, "Length of answers that have ended.");
   out.counter("time_to_first_token_late_total", stats.num_ttft_late, "First tokens over --ttft-slo-ms.");
   out.counter("time_per_output_token_late_total", stats.num_tpot_late, "Requests over --tpot-slo-ms.");
-  out.histogram("step_rows", stats.step_rows, "Rows of a step: the batch size.");
-  out.histogram("step_tokens", stats.step_tokens, "Tokens of a step.");
+  out.histogram("step_rows", stats.step_rows, batches, "Rows of a step: the batch size.");
+  out.histogram("step_tokens", stats.step_tokens, batches, "Tokens of a step.");
   write_load(out, stats);
   out.counter("plan_seconds_total", stats.plan_ms * 1e-3, "Time spent planning and lowering.");
   out.counter("parked_draws_total", stats.num_parked,
@@ -431,7 +288,7 @@ void write_engine(Writer& out, const EngineStats& stats, const ServedModel& mode
 }
 
 // What the host counts of each model.
-void write_models(Writer& out, const std::vector<SeenModel>& models) {
+void write_models(MetricsWriter& out, const std::vector<SeenModel>& models) {
   const auto each = [&](Kind kind, std::string_view name, std::string_view help, auto figure) {
     out.head(kind, name, help);
     for (const SeenModel& model : models) out.value(name, figure(model.figures), {{"model", model.figures.name}});
@@ -466,7 +323,7 @@ std::optional<GrammarFigures> grammar_figures(const ServedModel& model) {
 }  // namespace
 
 std::string metrics_text(const MetricsSource& source, MetricsFormat format) {
-  Writer out(format);
+  MetricsWriter out(format);
   write_engine(out, source.stats, source.model, source.grammars);
   write_device(out, source.model);
   write_server(out, source.server);
@@ -475,15 +332,17 @@ std::string metrics_text(const MetricsSource& source, MetricsFormat format) {
 }
 
 std::string metrics_text(const std::vector<SeenModel>& models, const ServerFigures& server,
-                         const ProcessFigures& process, MetricsFormat format) {
-  Writer out(format);
+                         const ProcessFigures& process, MetricsFormat format, MetricsCompat compat) {
+  MetricsWriter out(format);
   for (const SeenModel& seen : models) {
     if (!seen.loaded) continue;
-    if (models.size() > 1) out.set_model(seen.figures.name);
     const ServedModel& model = seen.loaded->model;
-    write_engine(out, seen.stats(), model, grammar_figures(model));
+    const EngineStats stats = seen.stats();
+    if (models.size() > 1) out.set_labels({{"model", seen.figures.name}});
+    write_engine(out, stats, model, grammar_figures(model));
+    if (compat == MetricsCompat::kVllm) write_vllm_metrics(out, seen.figures.name, stats, model);
   }
-  out.set_model("");
+  out.set_labels({});
   const auto is_loaded = [](const SeenModel& seen) { return seen.loaded != nullptr; };
   if (const auto first = std::ranges::find_if(models, is_loaded); first != models.end())
     write_device(out, first->loaded->model);  // all are on one device

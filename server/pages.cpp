@@ -46,7 +46,9 @@ ApiResult<PageText> ready_page(const PageQuery& query) {
 ApiResult<PageText> metrics_page(const PageQuery& query) {
   const auto wanted = negotiate_metrics(query.head.accept);
   const std::vector<SeenModel> models = see_models(*query.state.models);
-  return PageText{metrics_text(models, query.state.figures(), process_figures(), wanted), metrics_content_type(wanted)};
+  return PageText{
+      metrics_text(models, query.state.figures(), process_figures(), wanted, query.state.config.metrics_compat),
+      metrics_content_type(wanted)};
 }
 ApiResult<PageText> models_page(const PageQuery& query) {
   return page_of(model_list(see_models(*query.state.models)));

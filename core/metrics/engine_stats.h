@@ -6,47 +6,11 @@
 #include <vector>
 
 #include "core/metrics/disk_stats.h"
+#include "core/metrics/histogram.h"
 #include "core/metrics/in_system.h"
 #include "core/metrics/saturation.h"
 
 namespace llmrt {
-
-// Cumulative histogram with fixed bounds (Prometheus style). Not thread-safe.
-class Histogram {
- public:
-  explicit Histogram(std::vector<double> bounds) : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
-  void add(double value) {
-    size_t i = 0;
-    while (i < bounds_.size() && value > bounds_[i]) ++i;
-    ++counts_[i];
-    ++count_;
-    sum_ += value;
-  }
-  const std::vector<double>& bounds() const { return bounds_; }
-  const std::vector<uint64_t>& counts() const { return counts_; }  // per bucket, the last is +inf; not cumulative
-  uint64_t count() const { return count_; }
-  double sum() const { return sum_; }
-
- private:
-  std::vector<double> bounds_;
-  std::vector<uint64_t> counts_;
-  uint64_t count_ = 0;
-  double sum_ = 0;
-};
-
-inline std::vector<double> latency_bounds_s() {
-  return {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60};
-}
-
-inline std::vector<double> batch_bounds() {
-  return {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
-}
-
-inline std::vector<double> length_bounds() {
-  std::vector<double> bounds;
-  for (double bound = 1; bound <= 1 << 20; bound *= 2) bounds.push_back(bound);
-  return bounds;
-}
 
 inline constexpr int kNumFinishReasons = 11;  // FinishReason of core/request/request.h
 
@@ -91,13 +55,13 @@ struct EngineStats {
   uint64_t num_swaps = 0;             // of the preemptions, those whose keys and values go to the host tier
   uint32_t overtaken_most = 0;  // times that others were admitted before a request that had not started; no baseline
   std::array<uint64_t, kNumFinishReasons> finished = {};  // by FinishReason
-  Histogram ttft_s{latency_bounds_s()}, itl_s{latency_bounds_s()}, e2e_s{latency_bounds_s()};
-  Histogram tpot_s{latency_bounds_s()};
+  Histogram ttft_s{counted_latencies_s()}, itl_s{counted_latencies_s()}, e2e_s{counted_latencies_s()};
+  Histogram tpot_s{counted_latencies_s()};
   // Each branch: from its arrival to the first step that computes something, from there to the first token, and to the
   // last one.
-  Histogram queue_s{latency_bounds_s()}, prefill_s{latency_bounds_s()}, decode_s{latency_bounds_s()};
+  Histogram queue_s{counted_latencies_s()}, prefill_s{counted_latencies_s()}, decode_s{counted_latencies_s()};
   // In tokens: of each prompt when it is first admitted, and of each answer that has any when it ends.
-  Histogram prompt_tokens_hist{length_bounds()}, answer_tokens_hist{length_bounds()};
+  Histogram prompt_tokens_hist{counted_lengths()}, answer_tokens_hist{counted_lengths()};
   uint64_t num_ttft_late = 0, num_tpot_late = 0;                     // of these, over the objective (Slo)
   Histogram step_rows{batch_bounds()}, step_tokens{batch_bounds()};  // batch sizes
   InSystem in_system;                                                // branches, from add to their end
@@ -108,6 +72,11 @@ struct EngineStats {
   double recent_hit_rate = 0, recent_host_hit_rate = 0, recent_disk_hit_rate = 0;  // of prompt tokens, last minute
   double plan_ms = 0, device_ms = 0, wall_ms = 0;  // sums over steps; idle = 1 - device / wall
   double mask_wait_ms = 0;                         // that tails waited for masks of grammars
+
+  // The share of the pool that requests hold, 0 to 1.
+  double kv_usage() const {
+    return blocks_total == 0 ? 0 : 1.0 - static_cast<double>(blocks_free) / static_cast<double>(blocks_total);
+  }
 };
 
 inline SaturationSample saturation_sample(const EngineStats& stats) {

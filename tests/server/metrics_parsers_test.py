@@ -40,7 +40,8 @@ ACCEPT_2_30 = "application/openmetrics-text; version=0.0.1,text/plain;version=0.
 class Server:
     def __init__(self):
         self.process = subprocess.Popen(
-            [PROGRAM, "serve", MODEL, "--port", "0", "--name", NAME, "--device", DEVICE, "--kv-tokens", "4096"],
+            [PROGRAM, "serve", MODEL, "--port", "0", "--name", NAME, "--device", DEVICE, "--kv-tokens", "4096",
+             "--metrics-compat", "vllm"],
             stderr=subprocess.PIPE, text=True)
         log = []
         for line in self.process.stderr:
@@ -174,18 +175,89 @@ def test_clients_make_no_labels(server):
     assert len(new) <= 5, new
 
 
-def test_documented(server):
+# What vLLM 0.33 has: type, labels beside model_name and engine, bounds.
+TIMES = {
+    "time_to_first_token_seconds": "0.001 0.005 0.01 0.02 0.04 0.06 0.08 0.1 0.25 0.5 0.75 1.0 2.5 5.0 7.5 10.0 20.0 40.0 "
+                                   "80.0 160.0 640.0 2560.0",
+    "inter_token_latency_seconds": "0.01 0.025 0.05 0.075 0.1 0.15 0.2 0.3 0.4 0.5 0.75 1.0 2.5 5.0 7.5 10.0 20.0 40.0 80.0",
+    "e2e_request_latency_seconds": "0.3 0.5 0.8 1.0 1.5 2.0 2.5 5.0 10.0 15.0 20.0 30.0 40.0 50.0 60.0 120.0 240.0 480.0 "
+                                   "960.0 1920.0 7680.0",
+    "request_prompt_tokens": "1.0 2.0 5.0 10.0 20.0 50.0 100.0 200.0 500.0 1000.0 2000.0",  # the context is 2,048 or more
+}
+TIMES["request_time_per_output_token_seconds"] = TIMES["inter_token_latency_seconds"]
+TIMES["request_generation_tokens"] = TIMES["request_prompt_tokens"]
+for stage in ("queue", "prefill", "decode"):
+    TIMES[f"request_{stage}_time_seconds"] = TIMES["e2e_request_latency_seconds"]
+CACHE_LABELS = {"block_size", "num_gpu_blocks", "num_cpu_blocks", "cache_dtype"}
+VLLM = {name: ("histogram", {"le"}) for name in TIMES} | {
+    "num_requests_running": ("gauge", set()), "num_requests_waiting": ("gauge", set()),
+    "kv_cache_usage_perc": ("gauge", set()), "cache_config_info": ("gauge", CACHE_LABELS),
+    "num_preemptions": ("counter", set()), "prompt_tokens": ("counter", set()),
+    "prompt_tokens_by_source": ("counter", {"source"}), "prompt_tokens_cached": ("counter", set()),
+    "prefix_cache_queries": ("counter", set()), "prefix_cache_hits": ("counter", set()),
+    "generation_tokens": ("counter", set()), "request_success": ("counter", {"finished_reason"})}
+
+
+@pytest.mark.parametrize("parse, accept", [(parse_text, None), (parse_openmetrics, ACCEPT_3)])
+def test_vllm_names(server, parse, accept):
+    samples, families = read(parse(server.metrics(accept)[1]))
+    told = {name[5:]: family for name, family in families.items() if name.startswith("vllm:")}
+    assert told.keys() == VLLM.keys()
+    for name, family in told.items():
+        kind, labels = VLLM[name]
+        assert family.type == kind, name
+        for sample in family.samples:
+            own = labels if kind != "histogram" or sample.name.endswith("_bucket") else set()
+            assert sample.labels.keys() == {"model_name", "engine"} | own, sample
+            assert (sample.labels["model_name"], sample.labels["engine"]) == (NAME, "0")
+    for name, bounds in TIMES.items():
+        found = [sample.labels["le"] for sample in told[name].samples if sample.name.endswith("_bucket")]
+        if name.endswith("_tokens"):
+            found = found[:11] + found[-1:]
+        assert found == bounds.split() + ["+Inf"], name
+
+
+def test_vllm_figures(server):
+    samples, families = read(parse_text(server.metrics()[1]))
+
+    def vllm(name, **labels):
+        return value(samples, "vllm:" + name, model_name=NAME, engine="0", **labels)
+
+    assert (vllm("num_requests_running"), vllm("num_requests_waiting"), vllm("kv_cache_usage_perc")) == (0, 0, 0)
+    assert vllm("generation_tokens_total") == value(samples, "llmrt_generated_tokens_total") == 3 + 3 + 2
+    sources = ("local_compute", "local_cache_hit", "external_kv_transfer")
+    assert sum(vllm("prompt_tokens_by_source_total", source=source) for source in sources) == \
+        vllm("prompt_tokens_total") == value(samples, "llmrt_prompt_tokens_total")
+    assert vllm("request_success_total", finished_reason="length") == 3
+    for own, theirs in (("time_to_first_token", "time_to_first_token"), ("request_latency", "e2e_request_latency"),
+                        ("inter_token_latency", "inter_token_latency"), ("request_queue_time", "request_queue_time")):
+        for part in ("sum", "count"):
+            assert vllm(f"{theirs}_seconds_{part}") == value(samples, f"llmrt_{own}_seconds_{part}")
+        for le in ("1.0", "10.0"):  # bounds that both have
+            assert vllm(f"{theirs}_seconds_bucket", le=le) == value(samples, f"llmrt_{own}_seconds_bucket", le=le)
+
+    # As llm-d's router reads it: three gauges, and two labels that are numbers.
+    for name in ("num_requests_waiting", "num_requests_running", "kv_cache_usage_perc", "cache_config_info"):
+        assert families["vllm:" + name].type == "gauge" and len(families["vllm:" + name].samples) == 1
+    cache = families["vllm:cache_config_info"].samples[0]
+    assert cache.value == 1
+    assert int(cache.labels["block_size"]) * int(cache.labels["num_gpu_blocks"]) == 4096
+
+
+@pytest.mark.parametrize("section, prefix", [("Metrics", "(?:llmrt|process)_"), ("vLLM's names", "vllm:")])
+def test_documented(server, section, prefix):
     path = os.path.join(os.path.dirname(__file__), "../../docs/observability.md")
     with open(path, encoding="utf-8") as file:
-        section = file.read().split("\n## Metrics\n")[1].split("\n## ")[0]
-    named = set(re.findall(r"`((?:llmrt|process)_\w+)(?:\{[^}]*\})?`", section))
-    told = set(re.findall(r"^# TYPE (\S+)", server.metrics()[1], re.M))
-    assert told == named
+        text = file.read().split(f"\n## {section}\n")[1].split("\n## ")[0]
+    named = set(re.findall(rf"`({prefix}\w+)(?:\{{[^}}]*\}})?`", text))
+    told = set(re.findall(rf"^# TYPE ({prefix}\S+)", server.metrics()[1], re.M))
+    assert told == named and told
 
 
 def test_promtool(server):
     promtool = shutil.which("promtool")
     if not promtool:
         pytest.skip("promtool is not installed")
-    told = subprocess.run([promtool, "check", "metrics"], input=server.metrics()[1], capture_output=True, text=True)
+    own = "".join(line for line in server.metrics()[1].splitlines(True) if "vllm:" not in line)  # which it dislikes
+    told = subprocess.run([promtool, "check", "metrics"], input=own, capture_output=True, text=True)
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")

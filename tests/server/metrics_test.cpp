@@ -10,6 +10,7 @@
 
 #include "server/http.h"
 #include "server/metrics_text.h"
+#include "server/metrics_vllm.h"
 
 namespace llmrt::server {
 namespace {
@@ -230,6 +231,66 @@ TEST_CASE("metrics tell what runs, stages, lengths, refusals and the process") {
     INFO(line);
     CHECK(has_line(open, line));
   }
+}
+
+TEST_CASE("vLLM's names tell the same figures at vLLM's bounds") {
+  Figures figures = some_figures();
+  figures.model.context_max = 1500;
+  EngineStats& stats = figures.stats;
+  stats.num_running = 3;
+  stats.blocks_free = 75;
+  stats.prompt_tokens = 1000;
+  stats.prefix_queries = 900;
+  stats.prefix_hits = 300;
+  stats.prefix_host_hits = 100;
+  for (int i = 1; i < kNumFinishReasons; ++i) stats.finished[static_cast<size_t>(i)] = uint64_t{1} << i;
+  stats.ttft_s.add(0.02);
+  stats.ttft_s.add(0.03);
+  stats.ttft_s.add(5000);
+  for (const MetricsFormat format : {MetricsFormat::kText, MetricsFormat::kOpenMetrics}) {
+    MetricsWriter out(format);
+    write_vllm_metrics(out, "a \"b\"", stats, figures.model);
+    out.gauge("behind", 1, "Written as before.");
+    const std::string text = out.take();
+    check_form(text, format);
+    CHECK(has_line(text, "llmrt_behind 1"));
+    const auto has = [&](std::string_view name, std::string_view labels, std::string_view number) {
+      const auto line = fmt::format(R"(vllm:{}{{model_name="a \"b\"",engine="0"{}}} {})", name, labels, number);
+      INFO(line);
+      CHECK(has_line(text, line));
+    };
+    has("num_requests_running", "", "3");
+    has("kv_cache_usage_perc", "", "0.25");
+    has("cache_config_info", R"(,block_size="16",num_gpu_blocks="100",num_cpu_blocks="7",cache_dtype="f16")", "1");
+    has("prompt_tokens_by_source_total", R"(,source="local_compute")", "700");
+    has("prompt_tokens_by_source_total", R"(,source="local_cache_hit")", "200");
+    has("prompt_tokens_by_source_total", R"(,source="external_kv_transfer")", "100");
+    has("prompt_tokens_cached_total", "", "300");
+    has("prefix_cache_queries_total", "", "900");
+    has("prefix_cache_hits_total", "", "200");
+    const auto ended = [&](std::initializer_list<FinishReason> reasons) {
+      uint64_t count = 0;
+      for (const FinishReason reason : reasons) count += uint64_t{1} << static_cast<int>(reason);
+      return std::to_string(count);
+    };
+    using enum FinishReason;
+    has("request_success_total", R"(,finished_reason="stop")",
+        ended({kEos, kStopToken, kStopString, kPolicy, kGrammarEnd}));
+    has("request_success_total", R"(,finished_reason="length")", ended({kLength}));
+    has("request_success_total", R"(,finished_reason="abort")", ended({kCancelled, kTimeout, kDisconnected}));
+    has("request_success_total", R"(,finished_reason="error")", ended({kError}));
+    has("time_to_first_token_seconds_bucket", R"(,le="0.01")", "0");
+    has("time_to_first_token_seconds_bucket", R"(,le="0.02")", "1");
+    has("time_to_first_token_seconds_bucket", R"(,le="0.04")", "2");
+    has("time_to_first_token_seconds_bucket", R"(,le="2560.0")", "2");
+    has("time_to_first_token_seconds_bucket", R"(,le="+Inf")", "3");
+    has("request_decode_time_seconds_bucket", R"(,le="60.0")", "0");
+    has("request_decode_time_seconds_bucket", R"(,le="120.0")", "1");
+    has("request_prompt_tokens_bucket", R"(,le="500.0")", "0");
+    has("request_prompt_tokens_bucket", R"(,le="1000.0")", "1");
+    CHECK(text.find(R"(le="2000.0")") == std::string::npos);
+  }
+  CHECK(figures.text(MetricsFormat::kText).find("vllm") == std::string::npos);
 }
 
 TEST_CASE("what is not known is not told") {

@@ -239,6 +239,17 @@ void add_serve(CLI::App& app) {
       ->type_name("FILE")
       ->group(group);
   command->add_flag("--open-metrics", server.open_metrics, "answer /metrics without a key, too")->group(group);
+  command
+      ->add_option_function<std::string>(
+          "--metrics-compat",
+          [&server](const std::string& name) {
+            server.metrics_compat = name == "vllm" ? server::MetricsCompat::kVllm : server::MetricsCompat::kNone;
+          },
+          "names that /metrics has beside llmrt's own: none, or vLLM's, which routers and dashboards read")
+      ->check(one_of({"none", "vllm"}))
+      ->default_str("none")
+      ->type_name("NAME")
+      ->group(group);
   command->add_option("--io-threads", server.io_threads, "threads for connections")
       ->check(number_range(1, 64))
       ->capture_default_str()

@@ -1,0 +1,92 @@
+#include "server/metrics_vllm.h"
+
+#include "core/request/request.h"
+
+namespace llmrt::server {
+namespace {
+
+// What vLLM calls the end of a request.
+constexpr std::array<const char*, 4> kEnds = {"stop", "length", "abort", "error"};
+const char* end_of(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+    case FinishReason::kDisconnected:
+    case FinishReason::kTimeout:
+      return "abort";
+    case FinishReason::kError:
+      return "error";
+    default:
+      return "stop";
+  }
+}
+
+void write_ends(MetricsWriter& out, const EngineStats& stats) {
+  out.head(MetricKind::kCounter, "request_success_total", "Requests ended, by reason.");
+  for (const char* end : kEnds) {
+    uint64_t count = 0;
+    for (int i = 1; i < kNumFinishReasons; ++i)
+      if (end == std::string_view(end_of(static_cast<FinishReason>(i))))
+        count += stats.finished[static_cast<size_t>(i)];
+    out.value("request_success_total", count, {{"finished_reason", end}});
+  }
+}
+
+// The host tier counts as vLLM's offloading of KV blocks does: outside the device's prefix cache.
+void write_prompts(MetricsWriter& out, const EngineStats& stats) {
+  const uint64_t local_hits = stats.prefix_hits - stats.prefix_host_hits;
+  out.counter("prompt_tokens_total", stats.prompt_tokens, "Prompt tokens of admitted requests.");
+  out.head(MetricKind::kCounter, "prompt_tokens_by_source_total", "Prompt tokens, by where they came from.");
+  const auto source = [&](const char* name, uint64_t tokens) {
+    out.value("prompt_tokens_by_source_total", tokens, {{"source", name}});
+  };
+  source("local_compute", stats.prompt_tokens - stats.prefix_hits);
+  source("local_cache_hit", local_hits);
+  source("external_kv_transfer", stats.prefix_host_hits);
+  out.counter("prompt_tokens_cached_total", stats.prefix_hits, "Prompt tokens that were not computed.");
+  out.counter("prefix_cache_queries_total", stats.prefix_queries, "Prompt tokens looked up in the prefix cache.");
+  out.counter("prefix_cache_hits_total", local_hits, "Prompt tokens found on the device.");
+}
+
+void write_times(MetricsWriter& out, const EngineStats& stats) {
+  const std::vector<double> tokens = vllm_token_bounds_s(), requests = vllm_request_bounds_s();
+  out.histogram("time_to_first_token_seconds", stats.ttft_s, vllm_first_token_bounds_s(), "Arrival to first token.");
+  out.histogram("inter_token_latency_seconds", stats.itl_s, tokens, "Token to token.");
+  out.histogram("request_time_per_output_token_seconds", stats.tpot_s, tokens,
+                "Mean of a request's tokens behind the first.");
+  out.histogram("e2e_request_latency_seconds", stats.e2e_s, requests, "Arrival to last token.");
+  out.histogram("request_queue_time_seconds", stats.queue_s, requests,
+                "Arrival to the first step that computes something.");
+  out.histogram("request_prefill_time_seconds", stats.prefill_s, requests, "From there to the first token.");
+  out.histogram("request_decode_time_seconds", stats.decode_s, requests, "First token to last token.");
+}
+
+}  // namespace
+
+void write_vllm_metrics(MetricsWriter& out, std::string_view name, const EngineStats& stats, const ServedModel& model) {
+  const std::string prefix(out.prefix());
+  out.set_prefix("vllm:");
+  out.set_labels({{"model_name", name}, {"engine", "0"}});
+  out.gauge("num_requests_running", stats.num_running, "Requests that hold KV blocks.");
+  out.gauge("num_requests_waiting", stats.num_waiting, "Requests that wait for admission, preempted ones among them.");
+  out.gauge("kv_cache_usage_perc", stats.kv_usage(), "Share of the KV pool in use, 0 to 1.");
+  out.head(MetricKind::kGauge, "cache_config_info", "The KV pool; always 1.");
+  out.value("cache_config_info", 1,
+            {{"block_size", std::to_string(model.block_tokens)},
+             {"num_gpu_blocks", std::to_string(stats.blocks_total)},
+             {"num_cpu_blocks", std::to_string(stats.host_blocks_total)},
+             {"cache_dtype", model.origin.kv_dtype}});
+  out.counter("num_preemptions_total", stats.num_preemptions, "Running requests put back into the queue.");
+  write_prompts(out, stats);
+  out.counter("generation_tokens_total", stats.generated_tokens, "Tokens generated.");
+  write_ends(out, stats);
+  write_times(out, stats);
+  const std::vector<double> lengths = vllm_length_bounds(std::min<double>(model.context_max, kCountedContextMax));
+  out.histogram("request_prompt_tokens", stats.prompt_tokens_hist, lengths, "Length of prompts.");
+  out.histogram("request_generation_tokens", stats.answer_tokens_hist, lengths, "Length of answers.");
+  out.set_prefix(prefix);
+  out.set_labels({});
+}
+
+}  // namespace llmrt::server

@@ -1,0 +1,17 @@
+// An engine's figures under vLLM's names, for programs that read those (llm-d's router and other endpoint pickers of
+// the Gateway API inference extension, dashboards, autoscalers). docs/observability.md lists them, and what is left
+// out.
+#pragma once
+
+#include <string_view>
+
+#include "core/metrics/engine_stats.h"
+#include "server/metrics_writer.h"
+#include "server/served_model.h"
+
+namespace llmrt::server {
+
+// With vLLM's labels `model_name` and `engine`, types and bounds. Leaves the writer's prefix as it was, and no labels.
+void write_vllm_metrics(MetricsWriter& out, std::string_view name, const EngineStats& stats, const ServedModel& model);
+
+}  // namespace llmrt::server
