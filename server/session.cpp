@@ -174,11 +174,15 @@ asio::awaitable<bool> Session::greet() {
   clear_deadline();
   state_->count_handshake(greeting == Transport::Greeting::kDone);
   if (greeting == Transport::Greeting::kDone) co_return true;
-  state_->log_bounded(LogLevel::kInfo, fmt::format("TLS: no handshake with {}: {}", socket_.peer(),
-                                                   timed_out_ ? "it took too long" : problem.c_str()));
+  note_no_handshake(timed_out_ ? "it took too long" : problem);
   if (greeting == Transport::Greeting::kPlainHttp)
     co_await refuse(http_error(400, "plain_http", "HTTP: expected https:// (this port speaks TLS), found http://"));
   co_return false;
+}
+
+void Session::note_no_handshake(std::string_view problem) const {
+  const std::string peer = socket_.peer();
+  state_->log_bounded(LogLevel::kInfo, fmt::format("TLS: no handshake with {}: {}", peer, problem), {{"peer", peer}});
 }
 
 // The other side's answer is not waited for for long.
@@ -335,7 +339,7 @@ asio::awaitable<bool> Session::read_pieces(const RequestHead& head, BodyLimits l
 asio::awaitable<bool> Session::refuse(ApiError error, std::string what) {
   state_->count_response(error_status(error, errors_));
   if (request_id_.empty()) request_id_ = make_id("req");
-  state_->log_error(error, what, request_id_);
+  state_->log_error(error, what, log_origin());
   std::string answer = format_error(error, /*keep_alive=*/false, common_headers(), /*with_body=*/true, error_shape());
   if (socket_.is_open() && co_await write(std::move(answer))) {
     socket_.end_sending();
@@ -449,9 +453,11 @@ StreamLimits Session::stream_limits() const {
 void Session::give_up(SlowOutcome why) {
   if (client_gone_.exchange(true)) return;
   state_->count_slow(why);
+  const std::string peer = socket_.peer();
   state_->log_bounded(LogLevel::kInfo,
                       fmt::format("a client is given up, as it reads too slowly ({}): {}, {}",
-                                  kSlowOutcomes[static_cast<size_t>(why)], socket_.peer(), request_id_));
+                                  kSlowOutcomes[static_cast<size_t>(why)], peer, request_id_),
+                      {{"peer", peer}, {"request_id", request_id_}, {"key", caller_.key.name}});
   client_gone();
   socket_.close();
 }
@@ -531,7 +537,7 @@ asio::awaitable<bool> Session::reply(int status, std::string_view type, std::str
 
 asio::awaitable<bool> Session::reply_error(const ApiError& error, const Incoming& request, const Headers& headers) {
   state_->count_response(error_status(error, errors_));
-  state_->log_error(error, request.head.target, request_id_);
+  state_->log_error(error, request.head.target, log_origin());
   const bool keep = keep_alive(request.head);
   Headers all = common_headers();
   all.insert(all.end(), headers.begin(), headers.end());

@@ -48,6 +48,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   boost::asio::awaitable<void> run();
   boost::asio::awaitable<bool> greet();  // of TLS; false: close
+  void note_no_handshake(std::string_view problem) const;
   boost::asio::awaitable<void> shut_down();
   boost::asio::awaitable<bool> serve_one();  // false: close
   boost::asio::awaitable<std::optional<RequestHead>> read_head();
@@ -114,6 +115,7 @@ class Session : public std::enable_shared_from_this<Session> {
                                      const Headers& headers = {});
   boost::asio::awaitable<bool> reply_error(const ApiError& error, const Incoming& request, const Headers& headers = {});
   ErrorShape error_shape() const { return {errors_, request_id_}; }
+  LogOrigin log_origin(std::string_view model = {}) const { return {request_id_, caller_.key.name, model}; }
   bool keep_alive(const RequestHead& head) const { return head.keep_alive && !state_->draining; }
 
   std::shared_ptr<SharedState> state_;

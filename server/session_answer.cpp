@@ -258,7 +258,7 @@ asio::awaitable<bool> Session::send_whole(Flight& flight, bool keep) {
       if (client_gone_) co_return false;
     }
     if (!failure) continue;
-    state_->log_error(*failure, flight.dialect.path, request_id_);
+    state_->log_error(*failure, flight.dialect.path, log_origin(flight.model.id));
     co_return co_await send_failure(flight, *failure, keep);
   }
   state_->count_response(200);
@@ -292,7 +292,7 @@ asio::awaitable<bool> Session::send_stream(Flight& flight, bool keep, bool chunk
       if (!failure) failure = co_await flight.on_answerer(slice, [&] { return flight.write_chunks(slice, out); });
       if (!failure && !flight.account->set(MemoryAccount::kAnswer, out.capacity() + flight.writer->held_bytes()))
         failure = state_->no_memory();
-      if (failure) state_->log_error(*failure, flight.dialect.path, request_id_);
+      if (failure) state_->log_error(*failure, flight.dialect.path, log_origin(flight.model.id));
       if (failure && !head_sent && out.empty()) co_return co_await send_failure(flight, *failure, keep);
       if (failure) flight.writer->fail(*failure, out);
       const bool last = failure || (flight.num_open == 0 && rest.empty());

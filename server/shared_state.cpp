@@ -56,7 +56,7 @@ void SharedState::stop_models() {
 }
 
 // Messages may name what a client sent: quoted, so that they cannot forge a line.
-void SharedState::log_error(const ApiError& error, std::string_view target, std::string_view request_id) {
+void SharedState::log_error(const ApiError& error, std::string_view target, const LogOrigin& origin) {
   {
     std::lock_guard lock(mutex);
     count_refusal(counts.refusals, error.code);
@@ -68,12 +68,20 @@ void SharedState::log_error(const ApiError& error, std::string_view target, std:
   const auto quoted = [](std::string_view text) {
     return boost::json::serialize(boost::json::string(text.substr(0, kShownBytes)));
   };
-  log->line(ours ? LogLevel::kError : LogLevel::kInfo, "{} {} for {}: {}{}{}", error.status, error.code, quoted(target),
-            quoted(error.message), request_id.empty() ? "" : fmt::format(", {}", request_id), left_out(*count));
+  const bool is_path = target.starts_with('/') && target.find(' ') == target.npos;  // else it is said what was asked
+  log->event(ours ? LogLevel::kError : LogLevel::kInfo,
+             {{"status", static_cast<uint64_t>(error.status)},
+              {"code", error.code},
+              {"path", is_path ? target : std::string_view()},
+              {"request_id", origin.request_id},
+              {"key", origin.key},
+              {"model", origin.model}},
+             "{} {} for {}: {}{}{}", error.status, error.code, quoted(target), quoted(error.message),
+             origin.request_id.empty() ? "" : fmt::format(", {}", origin.request_id), left_out(*count));
 }
 
-void SharedState::log_bounded(LogLevel level, std::string_view text) {
-  if (const auto count = refusal_lines.take()) log->line(level, "{}{}", text, left_out(*count));
+void SharedState::log_bounded(LogLevel level, std::string_view text, LogFields fields) {
+  if (const auto count = refusal_lines.take()) log->event(level, fields, "{}{}", text, left_out(*count));
 }
 
 }  // namespace llmrt::server

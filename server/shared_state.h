@@ -25,6 +25,11 @@ namespace llmrt::server {
 
 class Session;
 
+// Whose line of the log it is, as far as that is known. Views.
+struct LogOrigin {
+  std::string_view request_id = {}, key = {}, model = {};
+};
+
 struct SharedState {
   explicit SharedState(const ServerConfig& settings)
       : config(settings), refusal_lines(static_cast<uint64_t>(settings.log_lines_max)) {}
@@ -75,9 +80,9 @@ struct SharedState {
 
   // One line for a client that got `error` instead of an answer, level error where the fault is ours; and it is
   // counted. Lines are bounded, as clients cause them.
-  void log_error(const ApiError& error, std::string_view target, std::string_view request_id = {});
+  void log_error(const ApiError& error, std::string_view target, const LogOrigin& origin = {});
   // A line of another kind that clients may cause as often as they like.
-  void log_bounded(LogLevel level, std::string_view text);
+  void log_bounded(LogLevel level, std::string_view text, LogFields fields = {});
 
   mutable std::mutex mutex;
   ServerFigures counts;         // what is counted as it happens; figures() fills in the rest

@@ -462,11 +462,11 @@ void Engine::Impl::log_preemptions() {
   preemptions.clear();
   scheduler->take_preemptions(&preemptions);
   for (const Preemption& event : preemptions)
-    log->info(
-        "request {} preempted (time {}): {} computed tokens and {} blocks given back, to be {} (swap {:.1f} ms, "
-        "recompute {:.1f} ms); request {} needs a block",
-        event.request_id, event.times, event.computed_tokens, event.num_blocks,
-        event.swapped ? "swapped" : "recomputed", event.swap_ms, event.recompute_ms, event.wanted_by);
+    log->event(LogLevel::kInfo, {{"engine_request", event.request_id}, {"wanted_by", event.wanted_by}},
+               "request {} preempted (time {}): {} computed tokens and {} blocks given back, to be {} (swap {:.1f} ms, "
+               "recompute {:.1f} ms); request {} needs a block",
+               event.request_id, event.times, event.computed_tokens, event.num_blocks,
+               event.swapped ? "swapped" : "recomputed", event.swap_ms, event.recompute_ms, event.wanted_by);
 }
 
 // The machine's fault, or broken books: what is in flight is lost as a whole, and every request ends with the error.
@@ -475,7 +475,8 @@ Error Engine::Impl::lose(Error error) {
     std::lock_guard lock(stats_mutex);
     lost = error;
   }
-  log->error("engine stopped: {}: {}", error_code_name(error.code), error.message);
+  const char* code = error_code_name(error.code);
+  log->event(LogLevel::kError, {{"code", code}}, "engine stopped: {}: {}", code, error.message);
   flights->clear();
   tell_step(nullptr);
   take_messages(/*last=*/true);

@@ -24,35 +24,36 @@ spdlog::level::level_enum spdlog_level(LogLevel level) {
 
 class SpdLog final : public Log {
  public:
-  SpdLog(spdlog::sink_ptr sink, LogLevel level) : logger_("llmrt", std::move(sink)) {
-    logger_.set_formatter(
-        std::make_unique<spdlog::pattern_formatter>("%Y-%m-%d %H:%M:%S.%e %-7l %v", spdlog::pattern_time_type::utc));
+  SpdLog(spdlog::sink_ptr sink, LogLevel level, LogFormat format) : format_(format), logger_("llmrt", std::move(sink)) {
+    logger_.set_formatter(std::make_unique<spdlog::pattern_formatter>("%v"));
     logger_.set_level(spdlog_level(level));
     logger_.flush_on(spdlog::level::trace);
   }
 
  private:
   bool writes(LogLevel level) const override { return logger_.should_log(spdlog_level(level)); }
-  void write(LogLevel level, std::string_view text) override {
-    logger_.log(spdlog_level(level), spdlog::string_view_t(text.data(), text.size()));
+  void write(LogLevel level, std::string_view text, LogFields fields) override {
+    const std::string line = format_log_line(format_, std::chrono::system_clock::now(), level, text, fields);
+    logger_.log(spdlog_level(level), spdlog::string_view_t(line.data(), line.size()));
   }
 
+  const LogFormat format_;
   spdlog::logger logger_;
 };
 
 class SilentLog final : public Log {
   bool writes(LogLevel) const override { return false; }
-  void write(LogLevel, std::string_view) override {}
+  void write(LogLevel, std::string_view, LogFields) override {}
 };
 
 }  // namespace
 
-std::shared_ptr<Log> stderr_log(LogLevel level) {
-  return std::make_shared<SpdLog>(std::make_shared<spdlog::sinks::stderr_sink_mt>(), level);
+std::shared_ptr<Log> stderr_log(LogLevel level, LogFormat format) {
+  return std::make_shared<SpdLog>(std::make_shared<spdlog::sinks::stderr_sink_mt>(), level, format);
 }
 
-std::shared_ptr<Log> stream_log(std::ostream& stream, LogLevel level) {
-  return std::make_shared<SpdLog>(std::make_shared<spdlog::sinks::ostream_sink_mt>(stream), level);
+std::shared_ptr<Log> stream_log(std::ostream& stream, LogLevel level, LogFormat format) {
+  return std::make_shared<SpdLog>(std::make_shared<spdlog::sinks::ostream_sink_mt>(stream), level, format);
 }
 
 std::shared_ptr<Log> silent_log() {

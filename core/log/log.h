@@ -6,23 +6,29 @@
 
 #include <fmt/format.h>
 
+#include <initializer_list>
 #include <memory>
 #include <ostream>
 #include <string_view>
 #include <utility>
 
-namespace llmrt {
+#include "core/log/log_format.h"
 
-enum class LogLevel { kInfo, kWarning, kError, kOff };
+namespace llmrt {
 
 // Thread-safe. Arguments are formatted only for a line that is written.
 class Log {
  public:
   virtual ~Log() = default;
 
+  // What a line is about goes into its text; `fields` say it once more, for programs that read the log.
+  template <typename... Args>
+  void event(LogLevel level, LogFields fields, fmt::format_string<Args...> format, Args&&... args) {
+    if (writes(level)) write(level, fmt::format(format, std::forward<Args>(args)...), fields);
+  }
   template <typename... Args>
   void line(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
-    if (writes(level)) write(level, fmt::format(format, std::forward<Args>(args)...));
+    event(level, {}, format, std::forward<Args>(args)...);
   }
   template <typename... Args>
   void info(fmt::format_string<Args...> format, Args&&... args) {
@@ -39,13 +45,12 @@ class Log {
 
  private:
   virtual bool writes(LogLevel level) const = 0;
-  virtual void write(LogLevel level, std::string_view text) = 0;
+  virtual void write(LogLevel level, std::string_view text, LogFields fields) = 0;
 };
 
-// Lines of at least this level, "2026-11-21 10:04:05.123 info    ..." in UTC: to standard error, or to a stream that
-// outlives the log.
-std::shared_ptr<Log> stderr_log(LogLevel level);
-std::shared_ptr<Log> stream_log(std::ostream& stream, LogLevel level);
+// Lines of at least this level, to standard error or to a stream that outlives the log.
+std::shared_ptr<Log> stderr_log(LogLevel level, LogFormat format = LogFormat::kText);
+std::shared_ptr<Log> stream_log(std::ostream& stream, LogLevel level, LogFormat format = LogFormat::kText);
 // Drops everything.
 std::shared_ptr<Log> silent_log();
 

@@ -124,7 +124,8 @@ void ModelHost::Books::carry_out_load(ModelIdx model) {
     const auto self = weak.lock();
     if (!self) return;
     std::lock_guard lock(self->mutex);
-    self->log->error("model '{}' is lost: {}", self->registry.figures(model).name, error.message);
+    const std::string& name = self->registry.figures(model).name;
+    self->log->event(LogLevel::kError, {{"model", name}}, "model '{}' is lost: {}", name, error.message);
     self->registry.lose(model, std::move(error), self->clock->now_ns());
     self->touch();
   };
@@ -140,10 +141,11 @@ void ModelHost::Books::carry_out_load(ModelIdx model) {
   if (result) {
     loaded[model] = std::move(*result);
     registry.loaded(model, bytes, clock->now_ns());
-    log->info("model '{}' is loaded: {:.1f} MiB, {:.2f} s", name, static_cast<double>(bytes) / (1 << 20),
-              static_cast<double>(registry.figures(model).load_ns) * 1e-9);
+    log->event(LogLevel::kInfo, {{"model", name}}, "model '{}' is loaded: {:.1f} MiB, {:.2f} s", name,
+               static_cast<double>(bytes) / (1 << 20), static_cast<double>(registry.figures(model).load_ns) * 1e-9);
   } else {
-    log->error("model '{}' cannot be loaded: {}", name, result.error().message);
+    log->event(LogLevel::kError, {{"model", name}, {"code", error_code_name(result.error().code)}},
+               "model '{}' cannot be loaded: {}", name, result.error().message);
     registry.loaded(model, result.error(), clock->now_ns());
   }
 }
@@ -157,7 +159,8 @@ void ModelHost::Books::carry_out_unload(ModelIdx model) {
   loader->unload(model, std::move(last));
   std::lock_guard lock(mutex);
   registry.unloaded(model, clock->now_ns());
-  log->info("model '{}' is unloaded", registry.figures(model).name);
+  const std::string& name = registry.figures(model).name;
+  log->event(LogLevel::kInfo, {{"model", name}}, "model '{}' is unloaded", name);
 }
 
 ModelHost::ModelHost(std::vector<ModelSpec> models, const RegistryLimits& limits, std::shared_ptr<ModelLoader> loader,

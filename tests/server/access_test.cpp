@@ -127,6 +127,22 @@ TEST_CASE("the log says of a wrong key how long it was, and never a key") {
   CHECK(lines.find(kSecret) == std::string::npos);
 }
 
+TEST_CASE("a log in JSON has the name of the key, and no path where none was asked for") {
+  const KeyFile file("alice " + kSecret + "\n");
+  Running run(file.config(), letter_model(), LogFormat::kJson);
+  run.exchange(get("/v1/models", bearer("another-secret-0123456789")));
+  run.exchange(post("/v1/completions", "{", bearer(kSecret)));
+  std::istringstream lines(run.lines.str());
+  std::string line;
+  REQUIRE(std::getline(lines, line));
+  CHECK(read_json(line)->at("code") == "invalid_api_key");
+  CHECK_FALSE(read_json(line)->as_object().contains("path"));
+  CHECK_FALSE(read_json(line)->as_object().contains("key"));
+  REQUIRE(std::getline(lines, line));
+  CHECK(read_json(line)->at("key") == "alice");
+  CHECK(run.lines.str().find(kSecret) == std::string::npos);
+}
+
 TEST_CASE("a body of a client without a key is not waited for") {
   const KeyFile file("alice " + kSecret + "\n");
   Running run(file.config());

@@ -79,9 +79,11 @@ class Client {
 };
 
 struct Running {
-  explicit Running(ServerConfig config = {}, ServedModel model = letter_model()) {
+  explicit Running(ServerConfig config = {}, ServedModel model = letter_model(),
+                   LogFormat log_format = LogFormat::kText) {
     config.port = 0;
-    auto listening = Server::listen(config, std::move(model), engine, stream_log(lines, LogLevel::kInfo));
+    const std::shared_ptr<Log> log = stream_log(lines, LogLevel::kInfo, log_format);
+    auto listening = Server::listen(config, std::move(model), engine, log);
     REQUIRE(listening.ok());
     server = std::move(*listening);
     thread = std::thread([this] { server->run(); });

@@ -285,6 +285,33 @@ TEST_CASE("every refusal leaves one line, whatever the client sent") {
   CHECK(lines.find("forged") != std::string::npos);
 }
 
+TEST_CASE("a log in JSON says of a refusal whose it is, whatever the client sent") {
+  Running run({}, letter_model(), LogFormat::kJson);
+  const std::string headers = "Connection: close\r\nx-request-id: mine-1\r\n";
+  CHECK(status_of(run.exchange(post("/v1/completions", R"({"prompt": "a", "request_class": "x\n\u001b{}"})", headers))) ==
+        400);
+  run.engine->tokens = {'a'};
+  run.engine->fail_at_end = Error{ErrorCode::kNotFinite, "log\"its"};
+  CHECK(status_of(run.exchange(post("/v1/completions", R"({"prompt": "a"})", headers))) == 500);
+  std::istringstream lines(run.lines.str());
+  std::string line;
+  REQUIRE(std::getline(lines, line));
+  const json::object refused = read_json(line)->as_object();
+  CHECK(refused.at("level") == "info");
+  CHECK(refused.at("status") == 400);
+  CHECK(refused.at("code") == "invalid_argument");
+  CHECK(refused.at("path") == "/v1/completions");
+  CHECK(refused.at("request_id") == "mine-1");
+  CHECK(std::string(refused.at("message").as_string()).starts_with("400 invalid_argument for \"/v1/completions\": "));
+  CHECK_FALSE(refused.contains("key"));
+  REQUIRE(std::getline(lines, line));
+  const json::object failed = read_json(line)->as_object();
+  CHECK(failed.at("level") == "error");
+  CHECK(failed.at("model") == "letters");
+  CHECK(failed.at("code") == "not_finite_logits");
+  CHECK_FALSE(std::getline(lines, line));
+}
+
 TEST_CASE("an error before the first token is a status, after it an event and a close") {
   Running run;
   run.engine->fail_at_end = Error{ErrorCode::kNotFinite, "logits"};

@@ -41,7 +41,8 @@ class LoadedEngine final : public server::ServedEngine {
         log_(std::move(log)) {}
   // Every request has ended by then, or ends here.
   ~LoadedEngine() override {
-    if (const Status ran = thread_->join(); !ran) log_->error("model '{}': {}", model.id, ran.error().message);
+    if (const Status ran = thread_->join(); !ran)
+      log_->event(LogLevel::kError, {{"model", model.id}}, "model '{}': {}", model.id, ran.error().message);
     local_->close();
     engine_.reset();
   }
@@ -93,7 +94,10 @@ uint64_t EngineLoader::free_bytes(uint64_t held_bytes) const {
 Result<std::shared_ptr<LoadedModel>> EngineLoader::load(ModelIdx model, std::function<void(Error)> on_lost) {
   Result<OpenModel> open = try_open_model(config_.models[model]);
   if (!open) return open.error();
-  for (const std::string& warning : open->warnings) log_->warn("model '{}': {}", open->served.id, warning);
+  const auto note = [&](LogLevel level, std::string_view text) {
+    log_->event(level, {{"model", open->served.id}}, "model '{}': {}", open->served.id, text);
+  };
+  for (const std::string& warning : open->warnings) note(LogLevel::kWarning, warning);
   std::future<std::shared_ptr<GrammarCompiler>> grammars = make_grammars(open->served.tokenizer);
   Result<std::unique_ptr<Backend>> backend = open_device(config_.device);
   if (!backend) return backend.error();
@@ -103,8 +107,7 @@ Result<std::shared_ptr<LoadedModel>> EngineLoader::load(ModelIdx model, std::fun
   Result<std::unique_ptr<Engine>> engine =
       try_open_engine(*open, config, std::move(*backend), clock_, [](uint64_t, uint64_t) {});
   if (!engine) return engine.error();
-  if (const std::string remark = (*engine)->backend().remark(); !remark.empty())
-    log_->info("model '{}': {}", open->served.id, remark);
+  if (const std::string remark = (*engine)->backend().remark(); !remark.empty()) note(LogLevel::kInfo, remark);
   return assemble(std::move(*open), std::move(*engine), grammars.get(), std::move(on_lost));
 }
 

@@ -15,6 +15,7 @@
 namespace llmrt::cli {
 namespace {
 
+const std::map<std::string, LogFormat> kLogFormats = {{"text", LogFormat::kText}, {"json", LogFormat::kJson}};
 const std::map<std::string, LogLevel> kLogLevels = {
     {"error", LogLevel::kError}, {"warn", LogLevel::kWarning}, {"info", LogLevel::kInfo}, {"off", LogLevel::kOff}};
 
@@ -23,7 +24,7 @@ struct Options {
   ServedModelsOptions models;
   EngineOptions engine;
   server::ServerConfig server;
-  std::string log_level = "info", sample_trace;
+  std::string log_level = "info", log_format = "text", sample_trace;
   std::string request_trace, worker_id = "0";
   std::string thought_field = "reasoning_content";
   int64_t reasoning_budget = -1;
@@ -93,7 +94,7 @@ void serve(const Options& options) {
   check_writable(options.sample_trace, "--sample-trace");
   check_writable(options.request_trace, "--request-trace");
   const SteadyClock clock;
-  const std::shared_ptr<Log> log = stderr_log(kLogLevels.at(options.log_level));
+  const std::shared_ptr<Log> log = stderr_log(kLogLevels.at(options.log_level), kLogFormats.at(options.log_format));
   ModelOptions common = options.model;
   common.name = checked_text(common.name, "--name");
   const std::vector<ModelOptions> models = served_models(options.models, common, *log);
@@ -369,6 +370,14 @@ void add_serve(CLI::App& app) {
       ->check(one_of({"error", "warn", "info", "off"}))
       ->capture_default_str()
       ->type_name("LEVEL")
+      ->group(group);
+  command
+      ->add_option("--log-format", options->log_format,
+                   "text, or json: an object a line, with time, level, message and what the line is about (status, "
+                   "code, path, request_id, key, model)")
+      ->check(one_of({"text", "json"}))
+      ->capture_default_str()
+      ->type_name("FORMAT")
       ->group(group);
   command
       ->add_option("--request-trace", options->request_trace,
