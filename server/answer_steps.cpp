@@ -24,10 +24,12 @@ AnswerHead make_answer_head(const Dialect& dialect, std::string request_id) {
   return head;
 }
 
-void name_requests(ApiRequest& wanted, const std::string& id) {
+void name_requests(ApiRequest& wanted, const RequestNames& names) {
   const size_t num_prompts = wanted.prompts.size();
-  for (size_t i = 0; i < num_prompts; ++i)
-    wanted.prompts[i].request.name = num_prompts == 1 ? id : fmt::format("{}-{}", id, i);
+  for (size_t i = 0; i < num_prompts; ++i) {
+    wanted.prompts[i].request.names = names;
+    if (num_prompts > 1) wanted.prompts[i].request.names.answer = fmt::format("{}-{}", names.answer, i);
+  }
 }
 
 std::optional<ApiError> take_constraint(ApiRequest& wanted, const ServedModel& model,

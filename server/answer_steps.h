@@ -16,7 +16,7 @@ uint64_t random_seed();
 // A new id, and the time.
 AnswerHead make_answer_head(const Dialect& dialect, std::string request_id);
 // Requests are named as their answer; several with their number behind it.
-void name_requests(ApiRequest& wanted, const std::string& id);
+void name_requests(ApiRequest& wanted, const RequestNames& names);
 // What the compiler made of wanted.grammar goes into every request; or the error to tell.
 std::optional<ApiError> take_constraint(ApiRequest& wanted, const ServedModel& model,
                                         const GrammarCompiler::Answer& compiled);

@@ -9,7 +9,8 @@ namespace {
 
 constexpr const char* kMaxAgeS = "3600";
 // The star does for every request without credentials, which all of ours are; the names are for older browsers.
-constexpr const char* kExposed = "x-request-id, request-id, x-llmrt-ignored, x-should-retry, Retry-After, *";
+constexpr const char* kExposed =
+    "x-request-id, request-id, x-client-request-id, traceparent, x-llmrt-ignored, x-should-retry, Retry-After, *";
 
 // With a slash at the end, as people copy them.
 bool is_same_origin(std::string_view origin, std::string_view entry) {

@@ -94,7 +94,8 @@ std::optional<ApiError> scan_request_line(std::string_view line, RequestHead& he
 }
 
 struct Seen {
-  int hosts = 0, lengths = 0, encodings = 0, types = 0, ids = 0, origins = 0, bearers = 0, keys = 0;
+  int hosts = 0, lengths = 0, encodings = 0, types = 0, ids = 0, client_ids = 0, traces = 0, origins = 0, bearers = 0,
+      keys = 0;
 };
 
 // Echoed in a header and written to the log.
@@ -188,6 +189,10 @@ std::optional<ApiError> scan_field(std::string_view name, std::string_view value
     return scan_key_field(name, value, head, seen);
   } else if (name == "x-request-id") {
     head.request_id = ++seen.ids == 1 && is_plain_id(value) ? value : std::string_view();
+  } else if (name == "x-client-request-id") {
+    head.client_request_id = ++seen.client_ids == 1 && is_plain_id(value) ? value : std::string_view();
+  } else if (name == "traceparent") {
+    head.trace = ++seen.traces == 1 ? parse_traceparent(value) : std::nullopt;
   } else if (name == "connection") {  // what it offers beside, as h2c in Upgrade, may be ignored (RFC 9110 7.8)
     const std::string tokens = "," + lower(value) + ",";
     std::string packed;

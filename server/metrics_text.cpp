@@ -193,11 +193,11 @@ void write_disk(MetricsWriter& out, const DiskStats& disk) {
   out.counter("kv_disk_bytes_read_total", disk.bytes_read, "Bytes of blocks read from disk.");
   out.counter("kv_disk_blocks_evicted_total", disk.blocks_evicted,
               "Blocks that went with the file unused for longest.");
-  out.head(MetricKind::kCounter, "kv_disk_dropped_total",
+  out.head(Kind::kCounter, "kv_disk_dropped_total",
            "Blocks that were not written, by reason: queue (it was full), disk (it fails or is full).");
   out.value("kv_disk_dropped_total", disk.dropped_queue, {{"reason", "queue"}});
   out.value("kv_disk_dropped_total", disk.dropped_disk, {{"reason", "disk"}});
-  out.head(MetricKind::kCounter, "kv_disk_unusable_total",
+  out.head(Kind::kCounter, "kv_disk_unusable_total",
            "What was on disk and could not be used, by reason; its text is computed again.");
   out.value("kv_disk_unusable_total", disk.bad_corrupt, {{"reason", "corrupt"}});
   out.value("kv_disk_unusable_total", disk.bad_truncated, {{"reason", "truncated"}});

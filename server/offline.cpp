@@ -170,7 +170,7 @@ OfflineAnswer OfflineAnswerer::answer(std::string_view url, const json::object& 
   }
   if (const auto error = constrain(wanted, lease->model, cancelled)) return fail(*error);
   AnswerHead head = make_answer_head(dialect, answer.request_id);
-  name_requests(wanted, head.id);
+  name_requests(wanted, {head.id, answer.request_id, {}});
   AnswerRun run(std::move(lease), dialect, wanted, std::move(head));
   if (const auto error = run_to_end(run, std::move(wanted.prompts), cancelled)) return fail(*error);
   answer.status = 200;

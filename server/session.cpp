@@ -196,6 +196,8 @@ asio::awaitable<bool> Session::serve_one() {
   idle_ = true;
   client_gone_ = false;
   request_id_.clear();
+  client_request_id_.clear();
+  trace_.reset();
   errors_ = ErrorForm::kOpenAi;
   cors_.clear();
   caller_ = {};
@@ -203,7 +205,7 @@ asio::awaitable<bool> Session::serve_one() {
   if (!head) co_return false;
   Incoming request;
   request.head = std::move(*head);
-  request_id_ = request.head.request_id.empty() ? make_id("req") : request.head.request_id;
+  take_ids(request.head);
   request.route = find_route(request.head.method, request.head.target);
   errors_ = request.route.errors();
   cors_ = cors_headers(request.head, state_->config.allowed_origins);
@@ -218,6 +220,13 @@ asio::awaitable<bool> Session::serve_one() {
   account_->clear();
   if (held_bytes >= WorkQueue::kLargeBytes) state_->answerers->post(held_bytes, [] {});
   co_return goes_on;
+}
+
+void Session::take_ids(const RequestHead& head) {
+  client_request_id_ = head.client_request_id;
+  request_id_ = head.request_id.empty() ? client_request_id_ : head.request_id;
+  if (request_id_.empty()) request_id_ = make_id("req");
+  trace_ = head.trace;
 }
 
 void Session::set_deadline(std::chrono::steady_clock::time_point at) {
@@ -454,10 +463,11 @@ void Session::give_up(SlowOutcome why) {
   if (client_gone_.exchange(true)) return;
   state_->count_slow(why);
   const std::string peer = socket_.peer();
-  state_->log_bounded(LogLevel::kInfo,
-                      fmt::format("a client is given up, as it reads too slowly ({}): {}, {}",
-                                  kSlowOutcomes[static_cast<size_t>(why)], peer, request_id_),
-                      {{"peer", peer}, {"request_id", request_id_}, {"key", caller_.key.name}});
+  state_->log_bounded(
+      LogLevel::kInfo,
+      fmt::format("a client is given up, as it reads too slowly ({}): {}, {}", kSlowOutcomes[static_cast<size_t>(why)],
+                  peer, request_id_),
+      {{"peer", peer}, {"request_id", request_id_}, {"trace_id", trace_id()}, {"key", caller_.key.name}});
   client_gone();
   socket_.close();
 }
@@ -521,6 +531,8 @@ Headers Session::common_headers() const {
   headers.emplace_back("Date", date_now());
   headers.emplace_back("x-request-id", request_id_);
   if (errors_ == ErrorForm::kMessages) headers.emplace_back("request-id", request_id_);
+  if (!client_request_id_.empty()) headers.emplace_back("x-client-request-id", client_request_id_);
+  if (trace_) headers.emplace_back("traceparent", traceparent_of(*trace_));
   if (caller_.account) add_rate_headers(caller_.account->rates(SteadyClock().now_ns()), &headers);
   return headers;
 }

@@ -52,6 +52,7 @@ class Session : public std::enable_shared_from_this<Session> {
   boost::asio::awaitable<void> shut_down();
   boost::asio::awaitable<bool> serve_one();  // false: close
   boost::asio::awaitable<std::optional<RequestHead>> read_head();
+  void take_ids(const RequestHead& head);
   boost::asio::awaitable<bool> read_body(const RequestHead& head, std::string* body);
   struct BodyLimits {
     uint64_t bytes_max;
@@ -109,13 +110,18 @@ class Session : public std::enable_shared_from_this<Session> {
   // what would wait behind it.
   boost::asio::awaitable<bool> write(std::vector<std::string> pieces, const Outbox* outbox = nullptr);
   boost::asio::awaitable<bool> write(std::string bytes, const Outbox* outbox = nullptr);
-  // Date, x-request-id and what pages of other origins need: in every answer to the request under way.
+  // Date, the client's ids or a new one, and what pages of other origins need: in every answer to the request under
+  // way.
   Headers common_headers() const;
   boost::asio::awaitable<bool> reply(int status, std::string_view type, std::string body, const Incoming& request,
                                      const Headers& headers = {});
   boost::asio::awaitable<bool> reply_error(const ApiError& error, const Incoming& request, const Headers& headers = {});
   ErrorShape error_shape() const { return {errors_, request_id_}; }
-  LogOrigin log_origin(std::string_view model = {}) const { return {request_id_, caller_.key.name, model}; }
+  LogOrigin log_origin(std::string_view model = {}) const { return {request_id_, trace_id(), caller_.key.name, model}; }
+  RequestNames names_of(const std::string& answer_id) const {
+    return {answer_id, request_id_, std::string(trace_id())};
+  }
+  std::string_view trace_id() const { return trace_ ? std::string_view(trace_->trace_id) : std::string_view(); }
   bool keep_alive(const RequestHead& head) const { return head.keep_alive && !state_->draining; }
 
   std::shared_ptr<SharedState> state_;
@@ -139,7 +145,8 @@ class Session : public std::enable_shared_from_this<Session> {
   const bool on_loopback_;
 
   // These belong to the request under way.
-  std::string request_id_;
+  std::string request_id_, client_request_id_;
+  std::optional<TraceContext> trace_;
   ErrorForm errors_ = ErrorForm::kOpenAi;
   Headers cors_;
   Caller caller_;

@@ -147,7 +147,7 @@ asio::awaitable<bool> Session::answer(Incoming& request, const Dialect& dialect)
     co_return co_await reply_error(*error, request);
   if (client_gone_) co_return false;
   if (const auto error = charge_prompts(wanted.made)) co_return co_await reply_error(*error, request);
-  name_requests(wanted.made, head.id);
+  name_requests(wanted.made, names_of(head.id));
   Flight flight(state_, account_, wanted, dialect, outbox, std::move(head));
   flight.session = this;
   flight.key = caller_.account;

@@ -74,6 +74,7 @@ void SharedState::log_error(const ApiError& error, std::string_view target, cons
               {"code", error.code},
               {"path", is_path ? target : std::string_view()},
               {"request_id", origin.request_id},
+              {"trace_id", origin.trace_id},
               {"key", origin.key},
               {"model", origin.model}},
              "{} {} for {}: {}{}{}", error.status, error.code, quoted(target), quoted(error.message),

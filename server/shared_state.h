@@ -27,7 +27,7 @@ class Session;
 
 // Whose line of the log it is, as far as that is known. Views.
 struct LogOrigin {
-  std::string_view request_id = {}, key = {}, model = {};
+  std::string_view request_id = {}, trace_id = {}, key = {}, model = {};
 };
 
 struct SharedState {

@@ -88,7 +88,8 @@ uint64_t held_bytes(const Request& request) {
   const SamplingParams& sampling = request.sampling;
   uint64_t bytes = kBranchBytes * request.n;
   bytes += (request.prompt.capacity() + request.begun.capacity()) * sizeof(int32_t);
-  bytes += request.name.capacity() + request.cache_salt.capacity();
+  bytes += request.names.answer.capacity() + request.names.http.capacity() + request.names.trace_id.capacity();
+  bytes += request.cache_salt.capacity();
   bytes += sampling.logit_bias.held_bytes() + sampling.bad_words.held_bytes();
   for (const std::vector<int32_t>& word : sampling.bad_words) bytes += 16 + word.capacity() * sizeof(int32_t);
   bytes += request.stop.strings.held_bytes() + request.stop.token_ids.held_bytes();

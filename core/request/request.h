@@ -105,6 +105,13 @@ struct BeamParams {
   bool early_stopping = false;  // over as soon as n answers have ended
 };
 
+// What a request is called outside, for the request trace. Empty: it has no such name.
+struct RequestNames {
+  std::string answer;    // the answer's id
+  std::string http;      // the HTTP request's: x-request-id
+  std::string trace_id;  // of the client's trace
+};
+
 // With n > 1 the prompt is continued n times, by branches that share its keys and values. A branch is a request of its
 // own in everything else: branch b has the id `id + b`, draws what a lone request with sampling.branch + b draws, and
 // its events say which it is.
@@ -130,7 +137,7 @@ struct Request {
   RequestClass request_class = RequestClass::kInteractive;
   bool batch_invariant = false;  // its numbers may not depend on what runs beside it; evaluation implies it
   Route route = Route::kCompletion;
-  std::string name = {};  // as the client knows it, for the request trace; empty = its id
+  RequestNames names = {};
   // Prefixes are shared only between requests of one salt: with one whole blocks and a part of one, without whole
   // blocks.
   std::string cache_salt = {};

@@ -51,7 +51,7 @@ struct BranchTimes {
 
 struct RequestTrace {
   RequestId id = 0;
-  std::string name;  // Request::name
+  RequestNames names;
   uint32_t branch = 0;
   uint32_t adapter_id = 0;  // 0 = none
   RequestClass request_class = RequestClass::kInteractive;

@@ -117,7 +117,7 @@ void Journal::note_end(Sequence& sequence, FinishReason finish, TimeNs now) {
 void Journal::trace(const Sequence& sequence) {
   const Request& request = sequence.request;
   RequestTrace record{.id = request.id,
-                      .name = request.name,
+                      .names = request.names,
                       .branch = sequence.branch,
                       .adapter_id = request.adapter_id,
                       .request_class = request.request_class,

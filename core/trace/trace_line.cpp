@@ -18,6 +18,10 @@ std::string quoted(const std::string& text) {
   return json::serialize(json::value(is_valid_utf8(text) ? text : replace_invalid_utf8(text)));
 }
 
+std::string quoted_or_null(const std::string& text) {
+  return text.empty() ? "null" : quoted(text);
+}
+
 std::string number_or_null(const std::optional<double>& number) {
   return number ? fmt::format("{:.3f}", *number) : "null";
 }
@@ -40,6 +44,8 @@ const char* expected(TraceKind kind) {
   switch (kind) {
     case TraceKind::kText:
       return "a string";
+    case TraceKind::kTextOrNull:
+      return "a string or null";
     case TraceKind::kCount:
       return "a whole number of at least 0";
     case TraceKind::kCountOrNull:
@@ -75,11 +81,16 @@ bool take(const TraceField& field, const json::value& value, TraceRow* row) {
   RequestTrace& trace = row->trace;
   const std::string_view name = field.name;
   switch (field.kind) {
+    case TraceKind::kTextOrNull:
+      if (value.is_null()) return true;
+      [[fallthrough]];
     case TraceKind::kText: {
       if (!value.is_string()) return false;
-      std::string& text = name == "request_id" ? trace.name
-                          : name == "model"    ? row->origin.model
-                                               : row->origin.worker_id;
+      std::string& text = name == "request_id"        ? trace.names.answer
+                          : name == "http_request_id" ? trace.names.http
+                          : name == "trace_id"        ? trace.names.trace_id
+                          : name == "model"           ? row->origin.model
+                                                      : row->origin.worker_id;
       text = value.get_string();
       return true;
     }
@@ -142,8 +153,10 @@ std::string format_trace_line(const TraceRow& row) {
   std::string line;
   const auto out = std::back_inserter(line);
   fmt::format_to(out, R"({{"written_unix_ms":{},"request_id":{},"branch":{},"model":{},)", row.written_unix_ms,
-                 quoted(trace.name.empty() ? std::to_string(trace.id) : trace.name), trace.branch,
+                 quoted(trace.names.answer.empty() ? std::to_string(trace.id) : trace.names.answer), trace.branch,
                  quoted(row.origin.model));
+  fmt::format_to(out, R"("http_request_id":{},"trace_id":{},)", quoted_or_null(trace.names.http),
+                 quoted_or_null(trace.names.trace_id));
   fmt::format_to(out, R"("adapter":{},"class":"{}","worker_id":{},)",
                  trace.adapter_id == 0 ? "null" : std::to_string(trace.adapter_id),
                  request_class_name(trace.request_class), quoted(row.origin.worker_id));

@@ -23,7 +23,7 @@ struct TraceRow {
   RequestTrace trace;
 };
 
-enum class TraceKind : uint8_t { kText, kCount, kCountOrNull, kMs, kMsOrNull, kClass, kFinish };
+enum class TraceKind : uint8_t { kText, kTextOrNull, kCount, kCountOrNull, kMs, kMsOrNull, kClass, kFinish };
 struct TraceField {
   std::string_view name;
   TraceKind kind;
@@ -34,6 +34,8 @@ inline constexpr std::array kTraceFields = {
     TraceField{"request_id", TraceKind::kText},
     TraceField{"branch", TraceKind::kCount},
     TraceField{"model", TraceKind::kText},
+    TraceField{"http_request_id", TraceKind::kTextOrNull},
+    TraceField{"trace_id", TraceKind::kTextOrNull},
     TraceField{"adapter", TraceKind::kCountOrNull},
     TraceField{"class", TraceKind::kClass},
     TraceField{"worker_id", TraceKind::kText},

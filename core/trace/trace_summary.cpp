@@ -197,8 +197,9 @@ TraceSummary::Diagnosis TraceSummary::diagnose_stream() const {
 void TraceSummary::add_whole(const RequestTrace& trace) {
   if (trace.client_tpot_ms || !trace.stream_ms) return;
   // The server names prompts of one answer cmpl-ID-0, cmpl-ID-1 ...
-  const size_t first = trace.name.find('-');
-  const std::string answer = trace.name.substr(0, first == std::string::npos ? first : trace.name.find('-', first + 1));
+  const size_t first = trace.names.answer.find('-');
+  const std::string answer =
+      trace.names.answer.substr(0, first == std::string::npos ? first : trace.names.answer.find('-', first + 1));
   if (whole_.num_choices == 0 || answer != whole_.answer) {
     waited_ms_ += whole_.waited_ms();
     whole_ = {.answer = answer, .least_ms = *trace.stream_ms};

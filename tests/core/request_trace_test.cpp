@@ -168,7 +168,7 @@ std::string line_of(const RequestTrace& trace) {
 TEST_CASE("a record tells the stages of a request without a gap") {
   Running run;
   const RequestId id = run.submit(40, 5, [](Request& request) {
-    request.name = "cmpl-1";
+    request.names.answer = "cmpl-1";
     request.adapter_id = 0;
     request.request_class = RequestClass::kAgent;
   });
@@ -181,7 +181,7 @@ TEST_CASE("a record tells the stages of a request without a gap") {
   run.tick();
 
   const RequestTrace& record = run.record_of(id);
-  CHECK(record.name == "cmpl-1");
+  CHECK(record.names.answer == "cmpl-1");
   CHECK(record.request_class == RequestClass::kAgent);
   CHECK(record.prompt_tokens == 40);
   CHECK(record.cached_tokens == 0);
@@ -313,7 +313,8 @@ TEST_CASE("a line is what the published schema says, field for field, and is rea
 
   RequestTrace trace;
   trace.id = 17;
-  trace.name = "chat \"quoted\" \\ \n \x01 \xff bytes";
+  trace.names.answer = "chat \"quoted\" \\ \n \x01 \xff bytes";
+  trace.names.http = "mine-1";
   trace.branch = 3;
   trace.adapter_id = 2;
   trace.request_class = RequestClass::kBackground;
@@ -331,10 +332,12 @@ TEST_CASE("a line is what the published schema says, field for field, and is rea
   CHECK(format_trace_line(*row) == line);
   CHECK(row->origin.worker_id == "w1");
   CHECK(row->trace.adapter_id == 2);
+  CHECK(row->trace.names.http == "mine-1");
+  CHECK(line.find(R"("http_request_id":"mine-1","trace_id":null,)") != std::string::npos);
   CHECK(row->trace.finish == FinishReason::kStopString);
   CHECK_FALSE(row->trace.prefill_ms.has_value());
-  trace.name.clear();
-  CHECK(read_trace_line(line_of(trace))->trace.name == "17");
+  trace.names.answer.clear();
+  CHECK(read_trace_line(line_of(trace))->trace.names.answer == "17");
 }
 
 TEST_CASE("what is no record is refused with the field, what was expected and what was found") {
@@ -381,7 +384,7 @@ TEST_CASE("what is no record is refused with the field, what was expected and wh
 
 TEST_CASE("of a line with any bytes changed, either all is right or it is refused") {
   RequestTrace trace;
-  trace.name = "cmpl-\xC3\xA4";
+  trace.names.answer = "cmpl-\xC3\xA4";
   trace.queue_ms = 1.25;
   trace.ttft_ms = 3;
   trace.finish = FinishReason::kEos;
@@ -481,12 +484,12 @@ const Symptom kSymptoms[] = {
      [](int, TraceRow& row) { row.trace.stream_ms = 5000; }},
     {TraceStage::kStream, TraceCause::kSlowClients, "p95 ",
      [](int i, TraceRow& row) {  // whole answers of two choices, which end one after the other
-       row.trace.name = fmt::format("cmpl-{:024x}", i / 2);
+       row.trace.names.answer = fmt::format("cmpl-{:024x}", i / 2);
        row.trace.stream_ms = i % 2 == 0 ? 9000 : 5000;
      }},
     {TraceStage::kStream, TraceCause::kWholeAnswers, "100 % of the time from the last token",
      [](int i, TraceRow& row) {  // of two prompts with two choices each, the last of which is long
-       row.trace.name = fmt::format("chatcmpl-{:024x}-{}", i / 4, i / 2 % 2);
+       row.trace.names.answer = fmt::format("chatcmpl-{:024x}-{}", i / 4, i / 2 % 2);
        row.trace.stream_ms = i % 4 == 3 ? 2 : 9000;
      }},
 };
@@ -577,7 +580,7 @@ TEST_CASE("the file has a line for each record, whoever puts them and however fa
     const auto row = read_trace_line(line);
     REQUIRE(row.ok());
     CHECK(row->origin.model == "m\"x");
-    seen[std::stoul(row->trace.name)] = true;
+    seen[std::stoul(row->trace.names.answer)] = true;
   }
   CHECK(std::ranges::count(seen, true) == kThreads * kEach);
   CHECK(log.str().empty());

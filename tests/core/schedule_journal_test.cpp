@@ -39,7 +39,8 @@ TEST_CASE("a branch's times and late tokens follow from when its tokens came") {
   Journal journal({.ttft_ms = 50, .tpot_ms = 15});
   KvSpace kv(std::vector<KvPoolSize>{{8, 4}});
   Request request = request_of(1);
-  request.name = std::string("as its client knows it");
+  request.names.answer = std::string("as its client knows it");
+  request.names.trace_id = std::string("as its tracer does");
   request.arrival_ns = 0;
   Sequence sequence(std::move(request));
   Sequence* const running[] = {&sequence};
@@ -78,7 +79,8 @@ TEST_CASE("a branch's times and late tokens follow from when its tokens came") {
   std::vector<RequestTrace> traces;
   journal.take_traces(&traces);
   REQUIRE(traces.size() == 1);
-  CHECK(traces[0].name == "as its client knows it");
+  CHECK(traces[0].names.answer == "as its client knows it");
+  CHECK(traces[0].names.trace_id == "as its tracer does");
   CHECK(traces[0].output_tokens == 2);
   CHECK(traces[0].kv_blocks_peak == 2);
   CHECK(traces[0].queue_ms == 20);

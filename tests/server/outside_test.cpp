@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "server/trace_context.h"
 #include "tests/server/running.h"
 
 namespace llmrt::server {
@@ -104,6 +105,74 @@ TEST_CASE("the client's own id comes back, and stands in the log") {
   CHECK(run.lines.str().find(", mine-1\n") != std::string::npos);
   const std::string odd = run.exchange(get("/health", "Connection: close\r\nx-request-id: a b\r\n"));
   CHECK(header(odd, "x-request-id").starts_with("req-"));
+}
+
+TEST_CASE("a client's second name for its request id counts where the first is not there, and comes back") {
+  Running run;
+  const auto ids = [&](const std::string& headers) {
+    const std::string response = run.exchange(get("/health", "Connection: close\r\n" + headers));
+    return std::pair(header(response, "x-request-id"), header(response, "x-client-request-id"));
+  };
+  using Ids = std::pair<std::string, std::string>;
+  CHECK(ids("X-Client-Request-Id: c-1\r\n") == Ids("c-1", "c-1"));
+  CHECK(ids("x-client-request-id: c-1\r\nx-request-id: r-1\r\n") == Ids("r-1", "c-1"));
+  for (const char* odd : {"x-client-request-id: a b\r\n", "x-client-request-id: c-1\r\nx-client-request-id: c-1\r\n"}) {
+    CHECK(ids(odd).first.starts_with("req-"));
+    CHECK(ids(odd).second.empty());
+  }
+}
+
+TEST_CASE("a traceparent is read strictly, and what breaks its form is ignored") {
+  const std::string trace = "0af7651916cd43dd8448eb211c80319c", parent = "b7ad6b7169203331";
+  const std::string good = "00-" + trace + "-" + parent + "-01";
+  const auto read = parse_traceparent(good);
+  REQUIRE(read);
+  CHECK(read->trace_id == trace);
+  CHECK(read->parent_id == parent);
+  CHECK(traceparent_of(*read) == good);
+  // Later versions may have more behind it.
+  for (const std::string& later : {"cc-" + trace + "-" + parent + "-00", "01-" + trace + "-" + parent + "-09-more"}) {
+    REQUIRE(parse_traceparent(later));
+    CHECK(traceparent_of(*parse_traceparent(later)) == "00" + later.substr(2, 53));
+  }
+  for (const std::string& bad :
+       {std::string(), good + "-", good + "-more", good + " ", good.substr(0, 54), "ff" + good.substr(2),
+        "0x" + good.substr(2), "00-" + std::string(32, '0') + "-" + parent + "-01",
+        "00-" + trace + "-" + std::string(16, '0') + "-01", "00-" + trace + "_" + parent + "-01",
+        "00-0AF7651916CD43DD8448EB211C80319C-" + parent + "-01", "00-" + trace + "-" + parent + "-0g",
+        "01-" + trace + "-" + parent + "-01more", "00-" + trace + parent + "-01",
+        "00-" + trace + "-" + parent.substr(1) + "-001", std::string(1000, '0')}) {
+    INFO(bad);
+    CHECK_FALSE(parse_traceparent(bad));
+  }
+}
+
+TEST_CASE("ids of a client's trace reach the answer, the request trace and the log") {
+  const std::string trace = "0af7651916cd43dd8448eb211c80319c", parent = "00-" + trace + "-b7ad6b7169203331-01";
+  Running run({}, letter_model(), LogFormat::kJson);
+  run.engine->tokens = {'a'};
+  const std::string headers = "Connection: close\r\nx-request-id: mine-1\r\nTraceparent: " + parent + "\r\n";
+  for (const char* body : {R"({"prompt": ["a", "b"]})", R"({"prompt": ["a", "b"], "stream": true})", "{"}) {
+    const std::string response = run.exchange(post("/v1/completions", body, headers));
+    CHECK(header(response, "traceparent") == parent);
+    CHECK(header(response, "x-request-id") == "mine-1");
+  }
+  REQUIRE(run.engine->requests().size() == 4);
+  for (const Request& request : run.engine->requests()) {
+    CHECK(request.names.http == "mine-1");
+    CHECK(request.names.trace_id == trace);
+  }
+  CHECK(run.lines.str().find(R"("request_id":"mine-1","trace_id":")" + trace + '"') != std::string::npos);
+  // A broken one, or two, are as none: nothing is made up.
+  for (const std::string& odd :
+       {"traceparent: x\r\n" + std::string(), "traceparent: " + parent + "\r\ntraceparent: " + parent + "\r\n"}) {
+    const std::string response =
+        run.exchange(post("/v1/completions", R"({"prompt": "a"})", "Connection: close\r\n" + odd));
+    CHECK(status_of(response) == 200);
+    CHECK(header(response, "traceparent").empty());
+    CHECK(run.engine->requests().back().names.trace_id.empty());
+  }
+  CHECK(run.engine->requests().back().names.http.starts_with("req-"));
 }
 
 TEST_CASE("queries, a slash at the end, escapes and paths without /v1") {

@@ -220,8 +220,8 @@ TEST_CASE("the engine hears of each branch what it is called and when its bytes 
   const json::object whole = body_of(run.exchange(post("/v1/completions", R"({"prompt": ["a", "b"]})")));
   REQUIRE(run.engine->wait_drained(2));
   const std::string id(whole.at("id").as_string());
-  CHECK(run.engine->requests()[0].name == id + "-0");
-  CHECK(run.engine->requests()[1].name == id + "-1");
+  CHECK(run.engine->requests()[0].names.answer == id + "-0");
+  CHECK(run.engine->requests()[1].names.answer == id + "-1");
   for (const RequestId branch : {1, 2}) {
     const SentTimes sent = run.engine->sent_times(branch);
     CHECK(sent.first_ns > begin);
