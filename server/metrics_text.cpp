@@ -172,6 +172,8 @@ void write_server(MetricsWriter& out, const ServerFigures& server) {
   out.head(Kind::kCounter, "tls_handshakes_total", "TLS handshakes, by result.");
   out.value("tls_handshakes_total", server.handshakes, {{"result", "ok"}});
   out.value("tls_handshakes_total", server.failed_handshakes, {{"result", "failed"}});
+  out.counter("host_out_of_memory_total", server.host_out_of_memory,
+              "Connections that ended as the process got no memory.");
   write_access(out, server.access);
   out.gauge("connections_open", server.connections_open, "Open connections.");
   out.gauge("connections_limit", server.connections_limit, "Most connections that may be open: --connections.");
@@ -179,6 +181,10 @@ void write_server(MetricsWriter& out, const ServerFigures& server) {
   out.gauge("client_memory_bytes", server.client_memory_bytes, "Memory held for bodies, the queue and answers.");
   out.gauge("client_memory_limit_bytes", server.client_memory_limit_bytes,
             "Its bound, beyond which requests are refused: --client-memory-mib.");
+  out.head(Kind::kCounter, "client_memory_refusals_total",
+           "Requests and answers that ended as clients hold all that they may, by what found no room.");
+  for (size_t i = 0; i < kClientMemoryParts.size(); ++i)
+    out.value("client_memory_refusals_total", server.memory_refusals[i], {{"part", kClientMemoryParts[i]}});
 }
 
 void write_disk(MetricsWriter& out, const DiskStats& disk) {
@@ -254,6 +260,8 @@ void write_engine(MetricsWriter& out, const EngineStats& stats, const ServedMode
   out.counter("preemptions_reclaimed_total", stats.num_reclaims, "Preemptions that gave room back to a higher class.");
   out.counter("preemptions_outgrown_total", stats.num_outgrown,
               "Preemptions for a request that had passed what admission reserved for it.");
+  out.counter("kv_pool_exhausted_total", stats.num_pool_exhausted,
+              "Requests that ended as they alone outgrew the KV pool.");
   out.counter("over_reserved_tokens_total", stats.over_reserved_tokens,
               "Tokens that admission reserved and ended requests did not need.");
   out.counter("requests_rejected_total", stats.num_rejected, "Requests refused on arrival.");
@@ -312,6 +320,13 @@ void write_models(MetricsWriter& out, const std::vector<SeenModel>& models) {
        [](const ModelFigures& figures) { return figures.num_failures; });
   each(Kind::kCounter, "model_unloads_total", "Times that a model was unloaded.",
        [](const ModelFigures& figures) { return figures.num_unloads; });
+  out.head(Kind::kCounter, "model_out_of_memory_total",
+           "Times that a model found too little memory, by when: to load, or while it served.");
+  for (const SeenModel& model : models) {
+    const ModelFigures& figures = model.figures;
+    out.value("model_out_of_memory_total", figures.num_loads_short, {{"model", figures.name}, {"when", "load"}});
+    out.value("model_out_of_memory_total", figures.num_losses_short, {{"model", figures.name}, {"when", "serving"}});
+  }
   each(Kind::kGauge, "model_load_seconds", "What the last load took; 0: none was.",
        [](const ModelFigures& figures) { return static_cast<double>(figures.load_ns) * 1e-9; });
 }

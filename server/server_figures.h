@@ -31,14 +31,20 @@ inline constexpr std::array<const char*, 11> kCountedPaths = {
     "/v1/chat/completions", "/v1/completions",           "/tokenize", "/detokenize",   "/infill",  "/v1/responses",
     "/v1/messages",         "/v1/messages/count_tokens", "/api/chat", "/api/generate", "/api/show"};
 
+// What found no room in --client-memory-mib.
+enum class ClientMemoryPart { kBody, kRequest, kAnswer };
+inline constexpr std::array<const char*, 3> kClientMemoryParts = {"body", "request", "answer"};
+
 struct ServerFigures {
   std::map<int, uint64_t> responses;         // by status
   std::map<std::string, uint64_t> refusals;  // by code of ApiError
   std::array<uint64_t, kCountedPaths.size()> ignored_fields = {};
   std::array<uint64_t, kNumOddities> oddities = {};  // of answers that have ended, by Oddity
   uint64_t connections_open = 0, connections_limit = 0;
-  std::array<uint64_t, kSlowOutcomes.size()> slow_clients = {};  // by SlowOutcome
-  uint64_t handshakes = 0, failed_handshakes = 0;                // of TLS
+  std::array<uint64_t, kSlowOutcomes.size()> slow_clients = {};          // by SlowOutcome
+  uint64_t handshakes = 0, failed_handshakes = 0;                        // of TLS
+  std::array<uint64_t, kClientMemoryParts.size()> memory_refusals = {};  // by ClientMemoryPart
+  uint64_t host_out_of_memory = 0;  // connections that ended as the process got no memory
   // What bodies, waiting requests and answers hold. Limit 0: nothing counts them, and neither is told.
   uint64_t client_memory_bytes = 0, client_memory_limit_bytes = 0;
   AccessFigures access = {};

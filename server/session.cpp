@@ -3,6 +3,7 @@
 #include <boost/beast/http.hpp>
 
 #include <exception>
+#include <new>
 
 #include "server/cors.h"
 #include "server/hosts.h"
@@ -162,7 +163,9 @@ asio::awaitable<void> Session::run() {
     co_await shut_down();
   } catch (const std::exception& error) {
     // Out of memory, most likely; nothing that a client sends ends here. This connection ends, the server does not.
+    if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) state_->count_no_host_memory();
     state_->log_bounded(LogLevel::kError, fmt::format("a connection ended: {}", error.what()));
+    socket_.close();  // also under the watch of the client, which holds this
   }
 }
 
@@ -289,7 +292,8 @@ asio::awaitable<bool> Session::read_body(const RequestHead& head, std::string* b
 }
 
 asio::awaitable<std::optional<ApiError>> Session::hold_body(std::string* bytes) {
-  if (!account_->set(MemoryAccount::kBody, bytes->capacity())) co_return state_->no_memory();
+  if (!account_->set(MemoryAccount::kBody, bytes->capacity()))
+    co_return state_->no_memory(ClientMemoryPart::kBody);
   co_return std::nullopt;
 }
 
@@ -420,7 +424,8 @@ asio::awaitable<bool> Session::compute(Incoming& request, const JsonHandler& han
   if (const auto* error = std::get_if<ApiError>(&answer)) co_return co_await reply_error(*error, request);
   auto& [text, notes] = std::get<Held<Computed>>(answer).made;
   account_->set(MemoryAccount::kBody, 0);
-  if (!account_->set(MemoryAccount::kAnswer, text.size())) co_return co_await reply_error(state_->no_memory(), request);
+  if (!account_->set(MemoryAccount::kAnswer, text.size()))
+    co_return co_await reply_error(state_->no_memory(ClientMemoryPart::kAnswer), request);
   state_->count_ignored_fields(handler.counted, notes.ignored_fields.size());
   Headers headers;
   for (const auto& [name, value] : notes.headers) headers.emplace_back(name, value);

@@ -61,7 +61,7 @@ struct Session::Flight : AnswerRun {
   std::optional<ApiError> submit(ApiRequest&& request) {
     uint64_t held = 0;
     for (const PromptRequest& prompt : request.prompts) held += held_bytes(prompt.request) + prompt.echo_text.size();
-    if (!account->set(MemoryAccount::kRequest, held)) return state->no_memory();
+    if (!account->set(MemoryAccount::kRequest, held)) return state->no_memory(ClientMemoryPart::kRequest);
     return AnswerRun::submit(std::move(request.prompts), [this](size_t first) { return outbox->sink(first); });
   }
 
@@ -101,7 +101,8 @@ std::optional<ApiError> Session::Flight::write_drafts(std::span<const ChoiceEven
     if (is_end) note_end(choice);
     writer->add(choice, delta);
   });
-  if (!failure && !account->set(MemoryAccount::kAnswer, writer->held_bytes())) failure = state->no_memory();
+  if (!failure && !account->set(MemoryAccount::kAnswer, writer->held_bytes()))
+    failure = state->no_memory(ClientMemoryPart::kAnswer);
   return failure;
 }
 
@@ -250,7 +251,7 @@ asio::awaitable<bool> Session::send_whole(Flight& flight, bool keep) {
     const std::vector<ChoiceEvent> events = co_await flight.outbox->take(std::chrono::hours(24));
     if (flight.outbox->gone()) co_return false;
     std::optional<ApiError> failure;
-    if (flight.outbox->overflowed()) failure = state_->no_memory();
+    if (flight.outbox->overflowed()) failure = state_->no_memory(ClientMemoryPart::kAnswer);
     for (std::span<const ChoiceEvent> rest(events); !failure && !rest.empty();) {
       const std::span<const ChoiceEvent> slice = slice_of(rest);
       failure = co_await flight.on_answerer(slice, [&flight, slice] { return flight.write_drafts(slice); });
@@ -288,10 +289,10 @@ asio::awaitable<bool> Session::send_stream(Flight& flight, bool keep, bool chunk
       std::string out;
       if (events.empty()) flight.writer->keep_alive(out);
       std::optional<ApiError> failure;
-      if (flight.outbox->overflowed()) failure = state_->no_memory();
+      if (flight.outbox->overflowed()) failure = state_->no_memory(ClientMemoryPart::kAnswer);
       if (!failure) failure = co_await flight.on_answerer(slice, [&] { return flight.write_chunks(slice, out); });
       if (!failure && !flight.account->set(MemoryAccount::kAnswer, out.capacity() + flight.writer->held_bytes()))
-        failure = state_->no_memory();
+        failure = state_->no_memory(ClientMemoryPart::kAnswer);
       if (failure) state_->log_error(*failure, flight.dialect.path, log_origin(flight.model.id));
       if (failure && !head_sent && out.empty()) co_return co_await send_failure(flight, *failure, keep);
       if (failure) flight.writer->fail(*failure, out);

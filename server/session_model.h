@@ -70,7 +70,7 @@ boost::asio::awaitable<ApiResult<Held<Made>>> Session::read_body_with_model(std:
   std::function<BodyRead<Made>()> work = [&] { return read_with_model<Made>(std::move(body), models, nullptr, make); };
   BodyRead<Made> read = co_await state_->workers->run(num_bytes, std::move(work));
   if (!read.waits) co_return std::move(read.held);
-  if (!account_->set(MemoryAccount::kBody, read.text.capacity())) co_return state_->no_memory();
+  if (!account_->set(MemoryAccount::kBody, read.text.capacity())) co_return state_->no_memory(ClientMemoryPart::kBody);
   ApiResult<ServedLease> lease = co_await wait_for_model(read.model);
   if (auto* error = std::get_if<ApiError>(&lease)) co_return std::move(*error);
   std::function<BodyRead<Made>()> again = [&] {

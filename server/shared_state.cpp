@@ -33,7 +33,11 @@ ServerFigures SharedState::figures() const {
   return figures;
 }
 
-ApiError SharedState::no_memory() const {
+ApiError SharedState::no_memory(ClientMemoryPart part) {
+  {
+    std::lock_guard lock(mutex);
+    ++counts.memory_refusals[static_cast<size_t>(part)];
+  }
   return to_api_error(
       make_error(ErrorCode::kOverloaded,
                  "client memory: expected at most {} MiB held for bodies, waiting requests and answers, "

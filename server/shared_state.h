@@ -71,8 +71,12 @@ struct SharedState {
     for (size_t i = 0; i < kNumOddities; ++i) counts.oddities[i] += counted.of[i];
   }
   ServerFigures figures() const;
-  // 503: clients hold all that they may.
-  ApiError no_memory() const;
+  void count_no_host_memory() {
+    std::lock_guard lock(mutex);
+    ++counts.host_out_of_memory;
+  }
+  // 503: clients hold all that they may. Counted, as each is the end of a request.
+  ApiError no_memory(ClientMemoryPart part);
   // Ends every request, those that wait for their model among them.
   void stop_models();
   // Why no request can be served; nothing: it can.

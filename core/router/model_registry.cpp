@@ -395,7 +395,9 @@ void ModelRegistry::loaded(ModelIdx model, Result<uint64_t> bytes, TimeNs now) {
     return;
   }
   figures.bytes = 0;
-  if (bytes.error().code == ErrorCode::kOutOfMemory && !is_closed_) {
+  const bool is_short = bytes.error().code == ErrorCode::kOutOfMemory;
+  figures.num_loads_short += is_short;
+  if (is_short && !is_closed_) {
     // More than was free: with another one unloaded it may do.
     entry.least_bytes = std::max(need_of(model), entry.free_at_load_bytes) + 1;
     figures.error.reset();
@@ -433,6 +435,7 @@ void ModelRegistry::lose(ModelIdx model, Error error, TimeNs now) {
   Entry& entry = entries_[model];
   if (entry.figures.state != ModelState::kReady || entry.lost) return;
   entry.figures.is_closing = true;
+  entry.figures.num_losses_short += error.code == ErrorCode::kOutOfMemory;
   entry.lost = std::move(error);
   entry.figures.used_ns = now;
   refuse_all(model, *entry.lost);

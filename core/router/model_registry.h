@@ -70,8 +70,11 @@ struct ModelFigures {
   TimeNs used_ns = 0;   // when the last lease began or ended
   TimeNs load_ns = 0;   // what the last load took
   uint64_t num_loads = 0, num_failures = 0, num_unloads = 0;
+  // Loads that found too little memory, also where another model was unloaded for it then; engines lost for that
+  // reason.
+  uint64_t num_loads_short = 0, num_losses_short = 0;
   std::optional<Error> error = {};  // of the last load, while the state is failed
-  TimeNs retry_ns = 0;         // when a request may try again
+  TimeNs retry_ns = 0;              // when a request may try again
 };
 
 class ModelRegistry {

@@ -62,6 +62,7 @@ void Exits::end_exhausted(Sequence& sequence, uint32_t positions, TimeNs now) {
                            "pool exhausted: request {} alone: {} tokens need {} KV blocks of {}, the pool has {}",
                            sequence.request.id, positions, kv.blocks_for(g, positions),
                            parts_.config.kv_pools[g].block_tokens, kv.num_blocks(g));
+  parts_.journal.note_pool_exhausted();
   end_all(sequence, RequestState::kStreaming, {{.error = std::move(error)}}, FinishReason::kError, now);
 }
 

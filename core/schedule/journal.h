@@ -38,6 +38,8 @@ class Journal {
   void note_start(const Sequence& sequence, bool has_cache, uint64_t host_tokens, uint64_t disk_tokens = 0);
   // It has waited while a later request was admitted, so many times by now.
   void note_overtaken(uint32_t times) { stats_.overtaken_most = std::max(stats_.overtaken_most, times); }
+  // A request that alone outgrew the pool ends.
+  void note_pool_exhausted() { ++stats_.num_pool_exhausted; }
   void note_preemption(const Preemption& preemption, bool outgrew_reservation);
   // Lent rows that were taken back.
   void note_reclaims(uint64_t num_rows) { stats_.num_reclaims += num_rows; }

@@ -207,7 +207,21 @@ TEST_CASE("out of memory is tried again with another model unloaded, and fails w
   room.registry.loaded(1, make_error(ErrorCode::kOutOfMemory, "no room"), 13 * kSecond);
   CHECK(room.registry.take_outcomes().size() == 1);
   CHECK(room.registry.figures(1).state == ModelState::kFailed);
+  CHECK(room.registry.figures(1).num_loads_short == 2);
+  CHECK(room.registry.figures(1).num_failures == 1);
+  CHECK(room.registry.figures(1).num_losses_short == 0);
   CHECK(room.next(13 * kSecond) == "");
+}
+
+TEST_CASE("an engine that is lost for want of memory is told from others, once") {
+  Room room({30, 30}, 100);
+  for (const ModelIdx model : {0u, 1u}) room.load(model, 0);
+  room.registry.lose(0, make_error(ErrorCode::kOutOfMemory, "no room"), 1);
+  room.registry.lose(0, make_error(ErrorCode::kOutOfMemory, "no room"), 2);
+  room.registry.lose(1, make_error(ErrorCode::kDeviceLost, "lost"), 2);
+  CHECK(room.registry.figures(0).num_losses_short == 1);
+  CHECK(room.registry.figures(0).num_loads_short == 0);
+  CHECK(room.registry.figures(1).num_losses_short == 0);
 }
 
 TEST_CASE("a model that can never fit beside pinned ones is refused, and unloads nobody") {

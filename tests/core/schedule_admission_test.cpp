@@ -148,6 +148,7 @@ TEST_CASE("a preempted sequence that the pool cannot hold any more ends") {
   door.admit();
   CHECK(row.state() == RequestState::kStreaming);
   CHECK(door.events().back().error->code == ErrorCode::kPoolExhausted);
+  CHECK(door.stats().num_pool_exhausted == 1);
 }
 
 TEST_CASE("beams may start late once one of them has started") {

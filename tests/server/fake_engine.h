@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <new>
 #include <set>
 #include <thread>
 
@@ -23,6 +24,7 @@ class FakeEngine : public EngineDoor {
   std::vector<TopLogprob> alternatives;  // of each token
   std::chrono::milliseconds pause{0};
   std::optional<Error> refuse;       // submit() fails with it
+  bool has_memory = true;            // else submit() throws
   std::optional<Error> fail_at_end;  // instead of the last token
   std::optional<std::string> trouble_text;
   EngineStats shown_stats;
@@ -31,6 +33,7 @@ class FakeEngine : public EngineDoor {
 
   Result<RequestId> submit(Request request) override {
     if (refuse) return *refuse;
+    if (!has_memory) throw std::bad_alloc();
     std::lock_guard lock(mutex_);
     const RequestId id = last_id_ + 1;
     last_id_ += request.n;

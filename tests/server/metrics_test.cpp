@@ -54,6 +54,9 @@ Figures some_figures() {
   figures.grammars->refused = {{ErrorCode::kGrammarTimeout, 2}, {ErrorCode::kIo, 1}};
   figures.server.connections_open = 9;
   figures.server.connections_limit = 4096;
+  figures.server.memory_refusals = {2, 0, 5};
+  figures.server.host_out_of_memory = 1;
+  figures.stats.num_pool_exhausted = 6;
   figures.server.client_memory_bytes = 1 << 20;
   figures.server.client_memory_limit_bytes = 1 << 30;
   figures.process = {.cpu_seconds = 1.5,
@@ -211,6 +214,10 @@ TEST_CASE("metrics tell what runs, stages, lengths, refusals and the process") {
            "llmrt_grammar_mask_cpu_seconds_total 2.5",
            "llmrt_connections_open 9",
            "llmrt_connections_limit 4096",
+           "llmrt_client_memory_refusals_total{part=\"body\"} 2",
+           "llmrt_client_memory_refusals_total{part=\"answer\"} 5",
+           "llmrt_host_out_of_memory_total 1",
+           "llmrt_kv_pool_exhausted_total 6",
            "llmrt_client_memory_bytes 1048576",
            "llmrt_client_memory_limit_bytes 1073741824",
            "llmrt_plan_seconds_total 1.5",

@@ -288,8 +288,8 @@ TEST_CASE("every refusal leaves one line, whatever the client sent") {
 TEST_CASE("a log in JSON says of a refusal whose it is, whatever the client sent") {
   Running run({}, letter_model(), LogFormat::kJson);
   const std::string headers = "Connection: close\r\nx-request-id: mine-1\r\n";
-  CHECK(status_of(run.exchange(post("/v1/completions", R"({"prompt": "a", "request_class": "x\n\u001b{}"})", headers))) ==
-        400);
+  CHECK(status_of(run.exchange(
+            post("/v1/completions", R"({"prompt": "a", "request_class": "x\n\u001b{}"})", headers))) == 400);
   run.engine->tokens = {'a'};
   run.engine->fail_at_end = Error{ErrorCode::kNotFinite, "log\"its"};
   CHECK(status_of(run.exchange(post("/v1/completions", R"({"prompt": "a"})", headers))) == 500);
@@ -500,9 +500,19 @@ TEST_CASE("an answer that outgrows what clients may hold ends with the limit, an
   CHECK(status_of(refused) == 503);
   CHECK(body_of(refused).at("error").at("message").as_string().find("--client-memory-mib") != std::string::npos);
   CHECK(refused.find("Retry-After: ") != std::string::npos);
+  CHECK(run.exchange(get("/metrics")).find("llmrt_client_memory_refusals_total{part=\"answer\"} 1\n") !=
+        std::string::npos);
   run.engine->wait_ended();
   run.engine->tokens.assign(2, 'a');
   CHECK(status_of(run.exchange(post("/v1/completions", body + "}"))) == 200);
+}
+
+TEST_CASE("a connection that finds no memory ends alone, and is counted") {
+  Running run;
+  run.engine->has_memory = false;
+  CHECK(run.exchange(post("/v1/completions", R"({"prompt": "a"})")).empty());
+  CHECK(run.lines.str().find("a connection ended: ") != std::string::npos);
+  CHECK(run.exchange(get("/metrics")).find("llmrt_host_out_of_memory_total 1\n") != std::string::npos);
 }
 
 TEST_CASE("one token has one name in every list of log-probabilities") {
