@@ -415,7 +415,16 @@ TEST_CASE("metrics tell of the device what its driver says, and nothing else") {
       return figures;
     }
   };
+  struct WholeMonitor : DeviceMonitor {
+    DeviceFigures read() const override { return {1, 2, 0.5, 3, 4, 5, 6}; }
+  };
   Figures figures = some_figures();
+  figures.model.device_monitor = std::make_shared<WholeMonitor>();
+  const std::string whole = figures.text(MetricsFormat::kText);
+  for (const char* name : {"memory_used_bytes", "memory_bytes", "busy_ratio", "core_clock_hertz", "memory_clock_hertz",
+                           "power_watts", "temperature_celsius"})
+    CHECK(whole.find(fmt::format("\nllmrt_device_{} ", name)) != std::string::npos);
+  figures.model.device_monitor.reset();
   CHECK(figures.text(MetricsFormat::kText).find("llmrt_device_power") == std::string::npos);
   figures.model.device_monitor = std::make_shared<SomeMonitor>();
   const std::string text = figures.text(MetricsFormat::kText);

@@ -112,3 +112,19 @@ unpack_debs() {
   mkdir -p "$prefix"
   for deb in "$@"; do dpkg-deb -x "$deb" "$prefix"; done
 }
+
+# Sets promtool: the PATH's, or Prometheus' of this release (19 MB), of which it alone is unpacked; fails when there is
+# none to be had.
+find_promtool() {
+  promtool=$(command -v promtool || true)
+  [[ -z $promtool ]] || return 0
+  local dir=$cache_dir/promtool
+  promtool=$dir/promtool
+  [[ -x $promtool ]] && return 0
+  say "downloading promtool (Debian's prometheus)"
+  mkdir -p "$dir"
+  (
+    cd "$dir" && rm -f prometheus_*.deb && apt-get -qq -o APT::Sandbox::User=root download prometheus >/dev/null &&
+      dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 ./usr/bin/promtool && rm prometheus_*.deb
+  ) && [[ -x $promtool ]]
+}
