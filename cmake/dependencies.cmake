@@ -22,7 +22,7 @@ add_library(llmrt_xxhash INTERFACE)
 target_include_directories(llmrt_xxhash SYSTEM INTERFACE ${LLMRT_XXHASH_INCLUDE})
 target_compile_definitions(llmrt_xxhash INTERFACE XXH_INLINE_ALL)
 
-foreach(entry pcre2:pcre2.h:libpcre2-8.a utf8proc:utf8proc.h:libutf8proc.a)
+foreach(entry pcre2:pcre2.h:libpcre2-8.a utf8proc:utf8proc.h:libutf8proc.a zlib:zlib.h:libz.a)
   string(REPLACE ":" ";" parts ${entry})
   list(GET parts 0 name)
   list(GET parts 1 header)

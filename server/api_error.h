@@ -16,11 +16,12 @@ namespace llmrt::server {
 
 struct ApiError {
   int status = 400;
-  std::string code;          // stable, lower snake case
-  std::string message;       // what, then context: expected, found
-  std::string param;         // the field at fault; empty = null
-  int retry_after_s = 0;     // > 0: a Retry-After header
-  bool will_repeat = false;  // an x-should-retry: false header, where a client would otherwise try again
+  std::string code;                  // stable, lower snake case
+  std::string message;               // what, then context: expected, found
+  std::string param;                 // the field at fault; empty = null
+  int retry_after_s = 0;             // > 0: a Retry-After header
+  std::string accept_encoding = {};  // of a coding that is not taken: the Accept-Encoding header
+  bool will_repeat = false;          // an x-should-retry: false header, where a client would otherwise try again
   // Where a prompt is too long and it is known: its tokens (or some number of them beyond the most), and the most.
   uint64_t prompt_tokens = 0, prompt_tokens_max = 0;
   std::string detail;  // behind the message, for the client alone: it may quote a request, so no log has it

@@ -30,6 +30,7 @@ struct ServerConfig {
   size_t header_bytes_max = 16 << 10;
   size_t headers_max = 100;
   size_t body_bytes_max = 8 << 20;
+  bool compression = true;            // bodies may be coded, and answers are where clients take it (content_coding.h)
   bool strict_fields = false;         // of bodies: unknown ones are refused, not ignored
   bool keeps_client_headers = false;  // /v1/messages: a header line that agents put into the system text stays
   // A folder for /v1/files and /v1/batches (file_store.h); empty: there are none.

@@ -96,6 +96,7 @@ std::optional<ApiError> scan_request_line(std::string_view line, RequestHead& he
 struct Seen {
   int hosts = 0, lengths = 0, encodings = 0, types = 0, ids = 0, client_ids = 0, traces = 0, origins = 0, bearers = 0,
       keys = 0;
+  std::string codings, accepted_codings;  // all lines of each, with commas between
 };
 
 // Echoed in a header and written to the log.
@@ -168,8 +169,10 @@ std::optional<ApiError> scan_field(std::string_view name, std::string_view value
     if (++seen.encodings > 1 || lower(value) != "chunked")
       return http_error(501, "transfer_encoding", "HTTP: expected no Transfer-Encoding or exactly 'chunked'");
     head.chunked = true;
-  } else if (name == "content-encoding") {
-    if (lower(value) != "identity") return http_error(415, "content_encoding", "HTTP: expected no Content-Encoding");
+  } else if (name == "content-encoding" || name == "accept-encoding") {
+    std::string& lines = name == "accept-encoding" ? seen.accepted_codings : seen.codings;
+    if (!lines.empty()) lines += ',';
+    lines += value;
   } else if (name == "content-type") {
     if (++seen.types > 1) return bad_request("expected one Content-Type");
     const size_t end = std::min(value.find(';'), value.size());
@@ -206,6 +209,21 @@ std::optional<ApiError> scan_field(std::string_view name, std::string_view value
   return std::nullopt;
 }
 
+std::optional<ApiError> take_codings(const Seen& seen, const ServerConfig& limits, RequestHead& head) {
+  const std::optional<ContentCoding> coding = parse_content_encoding(seen.codings);
+  if (!coding || (*coding != ContentCoding::kIdentity && !limits.compression)) {
+    ApiError error =
+        http_error(415, "content_encoding",
+                   limits.compression ? "HTTP: expected gzip or deflate as Content-Encoding, and one of them alone"
+                                      : "HTTP: expected no Content-Encoding (--no-compression)");
+    error.accept_encoding = limits.compression ? kTakenCodings : "identity";
+    return error;
+  }
+  head.coding = *coding;
+  head.gzip = wants_gzip(seen.accepted_codings);
+  return std::nullopt;
+}
+
 std::optional<ApiError> scan_lines(std::string_view text, const ServerConfig& limits, RequestHead& head) {
   size_t begin = text.find("\r\n");
   if (auto error = scan_request_line(text.substr(0, begin), head)) return error;
@@ -229,6 +247,7 @@ std::optional<ApiError> scan_lines(std::string_view text, const ServerConfig& li
     if (auto error = scan_field(lower(line.substr(0, colon)), value, head, seen)) return error;
   }
   if (seen.hosts == 0 && !head.is_http_1_0) return bad_request("no Host");
+  if (auto error = take_codings(seen, limits, head)) return error;
   if (head.chunked && (seen.lengths > 0 || head.is_http_1_0))
     return bad_request("Transfer-Encoding beside a Content-Length or in HTTP/1.0");
   return std::nullopt;
@@ -371,6 +390,7 @@ std::string format_error(const ApiError& error, bool keep_alive, const Headers& 
   if (error.retry_after_s > 0) all.emplace_back("Retry-After", fmt::format("{}", error.retry_after_s));
   if (error.will_repeat) all.emplace_back("x-should-retry", "false");
   if (error.status == 401) all.emplace_back("WWW-Authenticate", "Bearer");
+  if (!error.accept_encoding.empty()) all.emplace_back("Accept-Encoding", error.accept_encoding);
   return format_response(error_status(error, shape.form), "application/json",
                          boost::json::serialize(error_body(error, shape)), keep_alive, all, with_body);
 }

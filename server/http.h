@@ -13,6 +13,7 @@
 
 #include "server/api_error.h"
 #include "server/config.h"
+#include "server/content_coding.h"
 #include "server/trace_context.h"
 
 namespace llmrt::server {
@@ -28,10 +29,12 @@ struct RequestHead {
   bool expects_continue = false;
   bool chunked = false;
   uint64_t content_length = 0;
-  std::string content_type;                   // lower case, without parameters
-  std::string boundary;                       // of it; empty: none
-  std::string accept;                         // all lines of it, with commas between
-  std::string request_id, client_request_id;  // the client's own, where they are plain ones
+  ContentCoding coding = ContentCoding::kIdentity;  // of the body
+  GzipWish gzip = GzipWish::kNo;                    // for the answer
+  std::string content_type;                         // lower case, without parameters
+  std::string boundary;                             // of it; empty: none
+  std::string accept;                               // all lines of it, with commas between
+  std::string request_id, client_request_id;        // the client's own, where they are plain ones
   std::optional<TraceContext> trace;
   std::string request_class, cache_salt;  // x-request-class, x-cache-salt; empty: none
   std::string api_key;                    // of Authorization: Bearer, else of x-api-key; empty: none

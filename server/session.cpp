@@ -177,7 +177,7 @@ asio::awaitable<bool> Session::greet() {
   clear_deadline();
   state_->count_handshake(greeting == Transport::Greeting::kDone);
   if (greeting == Transport::Greeting::kDone) co_return true;
-  note_no_handshake(timed_out_ ? "it took too long" : problem);
+  note_no_handshake(timed_out_ ? "it took too long" : problem.c_str());
   if (greeting == Transport::Greeting::kPlainHttp)
     co_await refuse(http_error(400, "plain_http", "HTTP: expected https:// (this port speaks TLS), found http://"));
   co_return false;
@@ -201,6 +201,7 @@ asio::awaitable<bool> Session::serve_one() {
   request_id_.clear();
   client_request_id_.clear();
   trace_.reset();
+  gzip_ = GzipWish::kNo;
   errors_ = ErrorForm::kOpenAi;
   cors_.clear();
   caller_ = {};
@@ -209,6 +210,7 @@ asio::awaitable<bool> Session::serve_one() {
   Incoming request;
   request.head = std::move(*head);
   take_ids(request.head);
+  gzip_ = request.head.gzip;
   request.route = find_route(request.head.method, request.head.target);
   errors_ = request.route.errors();
   cors_ = cors_headers(request.head, state_->config.allowed_origins);
@@ -230,6 +232,23 @@ void Session::take_ids(const RequestHead& head) {
   request_id_ = head.request_id.empty() ? client_request_id_ : head.request_id;
   if (request_id_.empty()) request_id_ = make_id("req");
   trace_ = head.trace;
+}
+
+asio::awaitable<std::optional<ApiError>> Session::decode(Incoming& request) {
+  if (request.head.coding == ContentCoding::kIdentity || request.body.empty()) co_return std::nullopt;
+  const std::string coded = std::move(request.body);
+  const HoldBytes hold = [&](size_t num_bytes) -> std::optional<ApiError> {
+    if (account_->set(MemoryAccount::kBody, coded.capacity() + num_bytes)) return std::nullopt;
+    return state_->no_memory(ClientMemoryPart::kBody);
+  };
+  std::function<ApiResult<std::string>()> work = [&] {
+    return decode_body(coded, request.head.coding, state_->config.body_bytes_max, hold);
+  };
+  ApiResult<std::string> decoded = co_await state_->workers->run(coded.size(), std::move(work));
+  if (auto* error = std::get_if<ApiError>(&decoded)) co_return std::move(*error);
+  request.body = std::move(std::get<std::string>(decoded));
+  account_->set(MemoryAccount::kBody, request.body.capacity());
+  co_return std::nullopt;
 }
 
 void Session::set_deadline(std::chrono::steady_clock::time_point at) {
@@ -292,8 +311,7 @@ asio::awaitable<bool> Session::read_body(const RequestHead& head, std::string* b
 }
 
 asio::awaitable<std::optional<ApiError>> Session::hold_body(std::string* bytes) {
-  if (!account_->set(MemoryAccount::kBody, bytes->capacity()))
-    co_return state_->no_memory(ClientMemoryPart::kBody);
+  if (!account_->set(MemoryAccount::kBody, bytes->capacity())) co_return state_->no_memory(ClientMemoryPart::kBody);
   co_return std::nullopt;
 }
 
@@ -390,6 +408,7 @@ asio::awaitable<bool> Session::dispatch(Incoming request) {
     co_return co_await reply_error(error, request);
   }
   if (const auto* handler = route.handler<PageHandler>()) co_return co_await page(request, *handler);
+  if (const auto error = co_await decode(request)) co_return co_await reply_error(*error, request);
   KeyUse use;
   if (const auto error = begin_use(&use)) co_return co_await reply_error(*error, request);
   if (const auto* handler = route.handler<JsonHandler>()) co_return co_await compute(request, *handler);
@@ -531,6 +550,17 @@ asio::awaitable<bool> Session::write(std::string bytes, const Outbox* outbox) {
   co_return co_await write(std::move(pieces), outbox);
 }
 
+asio::awaitable<std::vector<std::string>> Session::encode(std::vector<std::string> pieces, Headers* headers) {
+  const size_t num_bytes = size_of(pieces);
+  if (!state_->config.compression || (num_bytes < kGzipBytesMin && gzip_ != GzipWish::kMust)) co_return pieces;
+  headers->emplace_back("Vary", "Accept-Encoding");
+  if (gzip_ == GzipWish::kNo) co_return pieces;
+  headers->emplace_back("Content-Encoding", "gzip");
+  if (num_bytes <= WorkQueue::kSmallBytes) co_return gzip(std::move(pieces));
+  std::function<std::vector<std::string>()> work = [&] { return gzip(std::move(pieces)); };
+  co_return co_await state_->answerers->run(num_bytes, std::move(work));
+}
+
 Headers Session::common_headers() const {
   Headers headers = cors_;
   headers.emplace_back("Date", date_now());
@@ -548,7 +578,13 @@ asio::awaitable<bool> Session::reply(int status, std::string_view type, std::str
   const bool keep = keep_alive(request.head);
   Headers all = common_headers();
   all.insert(all.end(), headers.begin(), headers.end());
-  const bool sent = co_await write(format_response(status, type, body, keep, all, request.head.method != "HEAD"));
+  std::vector<std::string> pieces;
+  pieces.push_back(std::move(body));
+  if (status == 200) pieces = co_await encode(std::move(pieces), &all);
+  const size_t num_bytes = size_of(pieces);
+  if (request.head.method == "HEAD") pieces.clear();
+  pieces.insert(pieces.begin(), format_head(status, type, num_bytes, keep, all));
+  const bool sent = co_await write(std::move(pieces));
   co_return sent&& keep;
 }
 

@@ -67,6 +67,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // The rest of the input is not read: always false. `what` is for the log.
   boost::asio::awaitable<bool> refuse(ApiError error, std::string what = "a broken request");
   boost::asio::awaitable<bool> dispatch(Incoming request);
+  // The body as it was before it was coded; on a worker.
+  boost::asio::awaitable<std::optional<ApiError>> decode(Incoming& request);
   boost::asio::awaitable<bool> options(const Incoming& request);
   boost::asio::awaitable<bool> page(const Incoming& request, PageHandler handler);
   boost::asio::awaitable<bool> compute(Incoming& request, const JsonHandler& handler);
@@ -110,6 +112,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // what would wait behind it.
   boost::asio::awaitable<bool> write(std::vector<std::string> pieces, const Outbox* outbox = nullptr);
   boost::asio::awaitable<bool> write(std::string bytes, const Outbox* outbox = nullptr);
+  // An answer's body as the client takes it, and the headers that say so; large ones on a worker.
+  boost::asio::awaitable<std::vector<std::string>> encode(std::vector<std::string> pieces, Headers* headers);
   // Date, the client's ids or a new one, and what pages of other origins need: in every answer to the request under
   // way.
   Headers common_headers() const;
@@ -147,6 +151,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // These belong to the request under way.
   std::string request_id_, client_request_id_;
   std::optional<TraceContext> trace_;
+  GzipWish gzip_ = GzipWish::kNo;
   ErrorForm errors_ = ErrorForm::kOpenAi;
   Headers cors_;
   Caller caller_;

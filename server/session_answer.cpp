@@ -263,10 +263,9 @@ asio::awaitable<bool> Session::send_whole(Flight& flight, bool keep) {
     co_return co_await send_failure(flight, *failure, keep);
   }
   state_->count_response(200);
-  TextPieces body = flight.writer->whole(flight.choices);
-  std::vector<std::string> pieces;
-  pieces.push_back(format_head(200, "application/json", body.size(), keep, flight.headers));
-  for (std::string& piece : body.take()) pieces.push_back(std::move(piece));
+  std::vector<std::string> pieces = flight.writer->whole(flight.choices).take();
+  pieces = co_await encode(std::move(pieces), &flight.headers);
+  pieces.insert(pieces.begin(), format_head(200, "application/json", size_of(pieces), keep, flight.headers));
   const bool is_sent = co_await write(std::move(pieces));
   const TimeNs now = SteadyClock().now_ns();
   for (SentTimes& sent : flight.sent)

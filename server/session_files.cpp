@@ -84,7 +84,8 @@ asio::awaitable<bool> Session::ask_store(Incoming& request, StoreHandler handler
   if (const auto* error = std::get_if<ApiError>(&made)) co_return co_await reply_error(*error, request);
   if (handler.changes_batches && state_->loaded) state_->batches->wake();
   std::string& text = std::get<std::string>(made);
-  if (!account_->set(MemoryAccount::kAnswer, text.size())) co_return co_await reply_error(state_->no_memory(), request);
+  if (!account_->set(MemoryAccount::kAnswer, text.size()))
+    co_return co_await reply_error(state_->no_memory(ClientMemoryPart::kAnswer), request);
   co_return co_await reply(200, "application/json", std::move(text), request);
 }
 
@@ -95,6 +96,8 @@ std::optional<ApiError> Session::refused_upload(const RequestHead& head, KeyUse*
     return http_error(415, "content_type",
                       fmt::format("HTTP: expected Content-Type: multipart/form-data, found {}",
                                   head.content_type.empty() ? "none" : shown(head.content_type)));
+  if (head.coding != ContentCoding::kIdentity)
+    return http_error(415, "content_encoding", "HTTP: a file: expected a body without Content-Encoding");
   if (head.has_origin && !is_allowed_origin(head.origin, state_->config.allowed_origins))
     return http_error(403, "origin_not_allowed",
                       "HTTP: pages of this origin may not send files; see --allowed-origins");
@@ -124,7 +127,7 @@ asio::awaitable<bool> Session::receive_file(const Incoming& request) {
 
 // What is there goes to the upload, if it is worth a worker's time.
 asio::awaitable<std::optional<ApiError>> Session::feed_file(FileUpload& upload, std::string* bytes, size_t bytes_min) {
-  if (!account_->set(MemoryAccount::kBody, bytes->capacity())) co_return state_->no_memory();
+  if (!account_->set(MemoryAccount::kBody, bytes->capacity())) co_return state_->no_memory(ClientMemoryPart::kBody);
   if (bytes->size() < bytes_min) co_return std::nullopt;
   std::function<std::optional<ApiError>()> feed = [&upload, bytes] { return upload.feed(*bytes); };
   std::optional<ApiError> error = co_await state_->workers->run(bytes->size(), std::move(feed));
@@ -142,7 +145,8 @@ asio::awaitable<bool> Session::send_file(const Incoming& request) {
   Opened opened = co_await state_->workers->run(0, std::move(open));
   if (const auto* error = std::get_if<ApiError>(&opened)) co_return co_await reply_error(*error, request);
   const std::shared_ptr<Content> content = std::get<std::shared_ptr<Content>>(std::move(opened));
-  if (!account_->set(MemoryAccount::kAnswer, kPieceBytes)) co_return co_await reply_error(state_->no_memory(), request);
+  if (!account_->set(MemoryAccount::kAnswer, kPieceBytes))
+    co_return co_await reply_error(state_->no_memory(ClientMemoryPart::kAnswer), request);
   state_->count_response(200);
   const bool keep = keep_alive(request.head);
   const Headers headers = common_headers();

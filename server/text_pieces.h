@@ -9,6 +9,12 @@
 
 namespace llmrt::server {
 
+inline size_t size_of(const std::vector<std::string>& pieces) {
+  size_t num_bytes = 0;
+  for (const std::string& piece : pieces) num_bytes += piece.size();
+  return num_bytes;
+}
+
 class TextPieces {
  public:
   void append(std::string_view text) {

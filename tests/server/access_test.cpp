@@ -33,13 +33,6 @@ const std::string kSecret = "secret-of-alice-0123", kOther = "secret-of-bob-0123
 std::string bearer(const std::string& secret, const std::string& more = "Connection: close\r\n") {
   return fmt::format("Authorization: Bearer {}\r\n{}", secret, more);
 }
-std::string header_of(const std::string& response, const std::string& name) {
-  const std::string head = response.substr(0, response.find("\r\n\r\n") + 2);
-  const size_t at = head.find("\r\n" + name + ": ");
-  if (at == std::string::npos) return "";
-  const size_t begin = at + name.size() + 4;
-  return head.substr(begin, head.find("\r\n", begin) - begin);
-}
 const std::string kPrompt = R"({"prompt": "abc", "max_tokens": 5})";
 
 TEST_CASE("without a key and with a wrong one every protected path is 401") {

@@ -11,14 +11,6 @@
 namespace llmrt::server {
 namespace {
 
-// The value of a header; empty where there is none.
-std::string header(const std::string& response, const std::string& name) {
-  const std::string head = response.substr(0, response.find("\r\n\r\n") + 2);
-  const size_t at = head.find("\r\n" + name + ": ");
-  if (at == std::string::npos) return "";
-  const size_t begin = at + name.size() + 4;
-  return head.substr(begin, head.find("\r\n", begin) - begin);
-}
 std::string code_of(const std::string& response) {
   return std::string(body_of(response).at("error").at("code").as_string());
 }
@@ -84,16 +76,16 @@ TEST_CASE("every answer has a date and an id") {
         std::string("nonsense\r\n\r\n"), request("GET /health", "Host: localhost\r\nTransfer-Encoding: x\r\n")}) {
     const std::string response = run.exchange(bytes);
     INFO(bytes << "\n" << response);
-    CHECK(header(response, "Date").ends_with(" GMT"));
-    CHECK(header(response, "x-request-id").starts_with("req-"));
-    CHECK(ids.insert(header(response, "x-request-id")).second);
+    CHECK(header_of(response, "Date").ends_with(" GMT"));
+    CHECK(header_of(response, "x-request-id").starts_with("req-"));
+    CHECK(ids.insert(header_of(response, "x-request-id")).second);
   }
   run.engine->fail_at_end = Error{ErrorCode::kNotFinite, "logits"};
   run.engine->tokens = {'a'};
   for (const std::string& body : {stream, std::string(R"({"prompt": "a"})")}) {
     const std::string response = run.exchange(post("/v1/completions", body));
     CHECK(status_of(response) == 500);
-    CHECK(header(response, "x-request-id").starts_with("req-"));
+    CHECK(header_of(response, "x-request-id").starts_with("req-"));
   }
 }
 
@@ -101,17 +93,17 @@ TEST_CASE("the client's own id comes back, and stands in the log") {
   Running run;
   const std::string response =
       run.exchange(post("/v1/completions", "{", "Connection: close\r\nX-Request-ID: mine-1\r\n"));
-  CHECK(header(response, "x-request-id") == "mine-1");
+  CHECK(header_of(response, "x-request-id") == "mine-1");
   CHECK(run.lines.str().find(", mine-1\n") != std::string::npos);
   const std::string odd = run.exchange(get("/health", "Connection: close\r\nx-request-id: a b\r\n"));
-  CHECK(header(odd, "x-request-id").starts_with("req-"));
+  CHECK(header_of(odd, "x-request-id").starts_with("req-"));
 }
 
 TEST_CASE("a client's second name for its request id counts where the first is not there, and comes back") {
   Running run;
   const auto ids = [&](const std::string& headers) {
     const std::string response = run.exchange(get("/health", "Connection: close\r\n" + headers));
-    return std::pair(header(response, "x-request-id"), header(response, "x-client-request-id"));
+    return std::pair(header_of(response, "x-request-id"), header_of(response, "x-client-request-id"));
   };
   using Ids = std::pair<std::string, std::string>;
   CHECK(ids("X-Client-Request-Id: c-1\r\n") == Ids("c-1", "c-1"));
@@ -154,8 +146,8 @@ TEST_CASE("ids of a client's trace reach the answer, the request trace and the l
   const std::string headers = "Connection: close\r\nx-request-id: mine-1\r\nTraceparent: " + parent + "\r\n";
   for (const char* body : {R"({"prompt": ["a", "b"]})", R"({"prompt": ["a", "b"], "stream": true})", "{"}) {
     const std::string response = run.exchange(post("/v1/completions", body, headers));
-    CHECK(header(response, "traceparent") == parent);
-    CHECK(header(response, "x-request-id") == "mine-1");
+    CHECK(header_of(response, "traceparent") == parent);
+    CHECK(header_of(response, "x-request-id") == "mine-1");
   }
   REQUIRE(run.engine->requests().size() == 4);
   for (const Request& request : run.engine->requests()) {
@@ -169,7 +161,7 @@ TEST_CASE("ids of a client's trace reach the answer, the request trace and the l
     const std::string response =
         run.exchange(post("/v1/completions", R"({"prompt": "a"})", "Connection: close\r\n" + odd));
     CHECK(status_of(response) == 200);
-    CHECK(header(response, "traceparent").empty());
+    CHECK(header_of(response, "traceparent").empty());
     CHECK(run.engine->requests().back().names.trace_id.empty());
   }
   CHECK(run.engine->requests().back().names.http.starts_with("req-"));
@@ -226,12 +218,12 @@ TEST_CASE("pages of an allowed origin may ask, stream and read errors") {
                            "Access-Control-Request-Headers: authorization,content-type,x-stainless-os\r\n"
                            "Access-Control-Request-Private-Network: true\r\n"));
   CHECK(status_of(preflight) == 204);
-  CHECK(header(preflight, "Access-Control-Allow-Origin") == "http://a.example");
-  CHECK(header(preflight, "Access-Control-Allow-Methods").find("POST") != std::string::npos);
-  CHECK(header(preflight, "Access-Control-Allow-Headers") == "authorization,content-type,x-stainless-os");
-  CHECK(header(preflight, "Access-Control-Allow-Private-Network") == "true");
-  CHECK_FALSE(header(preflight, "Access-Control-Max-Age").empty());
-  CHECK(header(preflight, "Vary") == "Origin");
+  CHECK(header_of(preflight, "Access-Control-Allow-Origin") == "http://a.example");
+  CHECK(header_of(preflight, "Access-Control-Allow-Methods").find("POST") != std::string::npos);
+  CHECK(header_of(preflight, "Access-Control-Allow-Headers") == "authorization,content-type,x-stainless-os");
+  CHECK(header_of(preflight, "Access-Control-Allow-Private-Network") == "true");
+  CHECK_FALSE(header_of(preflight, "Access-Control-Max-Age").empty());
+  CHECK(header_of(preflight, "Vary") == "Origin");
   CHECK(preflight.find("Content-Length") == std::string::npos);
 
   const std::string from_b = "Connection: close\r\nOrigin: https://b.example:8443\r\n";
@@ -242,17 +234,17 @@ TEST_CASE("pages of an allowed origin may ask, stream and read errors") {
         post("/tokenize", std::string(10 << 20, ' '), from_b)}) {
     const std::string response = run.exchange(bytes);
     INFO(response);
-    CHECK(header(response, "Access-Control-Allow-Origin") == "https://b.example:8443");
-    CHECK(header(response, "Vary") == "Origin");
-    CHECK(header(response, "Access-Control-Expose-Headers").find("x-request-id") != std::string::npos);
+    CHECK(header_of(response, "Access-Control-Allow-Origin") == "https://b.example:8443");
+    CHECK(header_of(response, "Vary") == "Origin");
+    CHECK(header_of(response, "Access-Control-Expose-Headers").find("x-request-id") != std::string::npos);
   }
   for (const char* origin : {"http://c.example", "null", "http://a.example.evil.example", "http://a.example:81"}) {
     const std::string other =
         run.exchange(get("/v1/models", fmt::format("Connection: close\r\nOrigin: {}\r\n", origin)));
-    CHECK(header(other, "Access-Control-Allow-Origin").empty());
-    CHECK(header(other, "Vary") == "Origin");
+    CHECK(header_of(other, "Access-Control-Allow-Origin").empty());
+    CHECK(header_of(other, "Vary") == "Origin");
   }
-  CHECK(header(run.exchange(get("/v1/models")), "Vary") == "Origin");
+  CHECK(header_of(run.exchange(get("/v1/models")), "Vary") == "Origin");
 }
 
 TEST_CASE("with a star any page may use the server") {
@@ -260,7 +252,7 @@ TEST_CASE("with a star any page may use the server") {
   config.allowed_origins = {"*"};
   Running run(config);
   const std::string response = run.exchange(get("/v1/models", "Connection: close\r\nOrigin: null\r\n"));
-  CHECK(header(response, "Access-Control-Allow-Origin") == "*");
+  CHECK(header_of(response, "Access-Control-Allow-Origin") == "*");
 }
 
 TEST_CASE("OPTIONS tells what a path takes") {
@@ -268,7 +260,7 @@ TEST_CASE("OPTIONS tells what a path takes") {
   const auto allow = [&](const char* target) {
     const std::string response = run.exchange(request(fmt::format("OPTIONS {}", target), "Host: localhost\r\n"));
     CHECK(status_of(response) == 204);
-    return header(response, "Allow");
+    return header_of(response, "Allow");
   };
   CHECK(allow("/v1/chat/completions") == "POST, OPTIONS");
   CHECK(allow("/health") == "GET, HEAD, OPTIONS");

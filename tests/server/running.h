@@ -116,6 +116,14 @@ inline std::string get(const std::string& target, const std::string& headers = "
 inline int status_of(const std::string& response) {
   return response.size() > 12 ? std::atoi(response.substr(9, 3).c_str()) : 0;
 }
+// The value of a header; empty where there is none.
+inline std::string header_of(const std::string& response, const std::string& name) {
+  const std::string head = response.substr(0, response.find("\r\n\r\n") + 2);
+  const size_t at = head.find("\r\n" + name + ": ");
+  if (at == std::string::npos) return "";
+  const size_t begin = at + name.size() + 4;
+  return head.substr(begin, head.find("\r\n", begin) - begin);
+}
 inline json::object body_of(const std::string& response) {
   auto value = read_json(response.substr(response.find("\r\n\r\n") + 4));
   INFO(response);

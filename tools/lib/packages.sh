@@ -4,7 +4,7 @@
 # configuration is not changed. The mirror is the one that the machine already uses.
 
 build_packages=(build-essential cmake ninja-build ccache git ca-certificates python3 python3-venv
-  libfmt-dev libspdlog-dev libpcre2-dev libutf8proc-dev libxxhash-dev libcli11-dev libssl-dev)
+  libfmt-dev libspdlog-dev libpcre2-dev libutf8proc-dev libxxhash-dev libcli11-dev libssl-dev zlib1g-dev)
 # Newer than Debian 12 has: from backports there, from the main archive on later releases.
 backports_packages=(libboost1.83-dev libboost-json1.83-dev catch2)
 # From there too, where they are asked for; libdrm's headers fit the libdrm that came with Mesa.

@@ -28,6 +28,7 @@ struct Options {
   std::string request_trace, worker_id = "0";
   std::string thought_field = "reasoning_content";
   int64_t reasoning_budget = -1;
+  bool no_compression = false;
   std::string policy;            // a file
   uint32_t batch_in_flight = 0;  // 0: twice what the engine runs at once
   std::string config;            // a file
@@ -267,6 +268,11 @@ void add_serve(CLI::App& app) {
       ->type_name("N")
       ->group(group);
   command
+      ->add_flag("--no-compression", options->no_compression,
+                 "refuse bodies with Content-Encoding: gzip or deflate, and send no answer in gzip; without this, "
+                 "answers of 1 KiB or more that are no streams are, for clients that take it")
+      ->group(group);
+  command
       ->add_flag("--strict-fields", server.strict_fields,
                  "refuse fields that have no effect here, also in messages; without it they are ignored and named in "
                  "the header x-llmrt-ignored")
@@ -425,6 +431,7 @@ void add_serve(CLI::App& app) {
     }
     options->settings = settings_json(*command);
     options->settings_lines = settings_lines(*command);
+    options->server.compression = !options->no_compression;
     if (const char* key = std::getenv("LLMRT_API_KEY")) options->server.api_key = key;
     const bool names_address = command->count("--host") + command->count("--port") > 0;
     if (!options->server.unix_socket.empty() && !names_address) options->server.hosts.clear();
