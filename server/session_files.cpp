@@ -96,8 +96,11 @@ std::optional<ApiError> Session::refused_upload(const RequestHead& head, KeyUse*
     return http_error(415, "content_type",
                       fmt::format("HTTP: expected Content-Type: multipart/form-data, found {}",
                                   head.content_type.empty() ? "none" : shown(head.content_type)));
-  if (head.coding != ContentCoding::kIdentity)
-    return http_error(415, "content_encoding", "HTTP: a file: expected a body without Content-Encoding");
+  if (head.coding != ContentCoding::kIdentity) {
+    ApiError error = http_error(415, "content_encoding", "HTTP: a file: expected a body without Content-Encoding");
+    error.accept_encoding = "identity";
+    return error;
+  }
   if (head.has_origin && !is_allowed_origin(head.origin, state_->config.allowed_origins))
     return http_error(403, "origin_not_allowed",
                       "HTTP: pages of this origin may not send files; see --allowed-origins");
