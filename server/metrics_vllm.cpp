@@ -33,9 +33,10 @@ void write_ends(MetricsWriter& out, const EngineStats& stats) {
   }
 }
 
-// The host tier counts as vLLM's offloading of KV blocks does: outside the device's prefix cache.
+// Tiers of host and disk count as vLLM's offloading of KV blocks does: outside the device's prefix cache.
 void write_prompts(MetricsWriter& out, const EngineStats& stats) {
-  const uint64_t local_hits = stats.prefix_hits - stats.prefix_host_hits;
+  const uint64_t tier_hits = stats.prefix_host_hits + stats.prefix_disk_hits;
+  const uint64_t local_hits = stats.prefix_hits - tier_hits;
   out.counter("prompt_tokens_total", stats.prompt_tokens, "Prompt tokens of admitted requests.");
   out.head(MetricKind::kCounter, "prompt_tokens_by_source_total", "Prompt tokens, by where they came from.");
   const auto source = [&](const char* name, uint64_t tokens) {
@@ -43,7 +44,7 @@ void write_prompts(MetricsWriter& out, const EngineStats& stats) {
   };
   source("local_compute", stats.prompt_tokens - stats.prefix_hits);
   source("local_cache_hit", local_hits);
-  source("external_kv_transfer", stats.prefix_host_hits);
+  source("external_kv_transfer", tier_hits);
   out.counter("prompt_tokens_cached_total", stats.prefix_hits, "Prompt tokens that were not computed.");
   out.counter("prefix_cache_queries_total", stats.prefix_queries, "Prompt tokens looked up in the prefix cache.");
   out.counter("prefix_cache_hits_total", local_hits, "Prompt tokens found on the device.");

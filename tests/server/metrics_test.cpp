@@ -249,7 +249,8 @@ TEST_CASE("vLLM's names tell the same figures at vLLM's bounds") {
   stats.prompt_tokens = 1000;
   stats.prefix_queries = 900;
   stats.prefix_hits = 300;
-  stats.prefix_host_hits = 100;
+  stats.prefix_host_hits = 60;
+  stats.prefix_disk_hits = 40;
   for (int i = 1; i < kNumFinishReasons; ++i) stats.finished[static_cast<size_t>(i)] = uint64_t{1} << i;
   stats.ttft_s.add(0.02);
   stats.ttft_s.add(0.03);
