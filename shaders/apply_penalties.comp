@@ -16,12 +16,15 @@ void main() {
   if (r >= inputs.w[kSmpNumRecords]) return;
   uint state = inputs.w[inputs.w[kSmpRecords] + r * kSampleWords] * kRowWords, flags = rows.w[state + kRowFlags];
   if ((flags & kFlagProcessed) == 0u) return;
+  uint record = inputs.w[kSmpRecords] + r * kSampleWords, num_drafts = inputs.w[record + kRecordFlags] >> kSampleRunShift;
   for (uint v = gl_GlobalInvocationID.x; v < vocab_size; v += gl_NumWorkGroups.x * gl_WorkGroupSize.x) {
     float l = logits.f[r * vocab_size + v];
     if ((flags & kFlagPenalties) != 0u) {
       uint seen = counts.w[rows.w[state + kRowPenaltySlot] * vocab_size + v], in_output = seen & ~kCountPrompt;
+      for (uint i = 1u; i <= num_drafts; ++i)
+        if (inputs.w[record - i * kSampleWords + kRecordForced] == v) ++in_output;
       float repetition = uintBitsToFloat(rows.w[state + kRowRepetition]);
-      if (seen != 0u) l = l > 0.0 ? l / repetition : l * repetition;
+      if ((seen | in_output) != 0u) l = l > 0.0 ? l / repetition : l * repetition;
       if (in_output != 0u)
         l -= uintBitsToFloat(rows.w[state + kRowPresence]) +
              uintBitsToFloat(rows.w[state + kRowFrequency]) * float(in_output);

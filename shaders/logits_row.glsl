@@ -22,9 +22,6 @@ layout(push_constant) uniform Push {
 const uint kListMax = 1024;
 const uint kKeptListed = 6, kKeptSpare = 7;
 
-// Words of a SampleRecord.
-const uint kRecordSlot = 0, kRecordPosition = 2, kRecordFlags = 3, kRecordForced = 4, kRecordMask = 7;
-
 const uint kNoToken = 0u;            // less than any key
 const uint kMasked = 0x007fffffu;    // of -inf: tokens that are denied, places beyond the row; finite ones are higher
 const uint kInfinite = 0xff800000u;  // of +inf; NaN is higher

@@ -165,7 +165,7 @@ void main() {
     else if (temperature > 0.0)
       logprob = (number_of(key) - uintBitsToFloat(kept.w[first + kKeptMax])) / temperature -
                 uintBitsToFloat(kept.w[first + kKeptLogSum]);
-    if (!forced) {
+    if (!forced && (inputs.w[record + kRecordFlags] & kSampleVerify) == 0u) {
       rows.w[state + kRowLastToken] = token;
       if ((flags & kFlagPenalties) != 0u)
         atomicAdd(counts.w[rows.w[state + kRowPenaltySlot] * vocab_size + token], 1u);

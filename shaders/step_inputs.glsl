@@ -11,7 +11,7 @@ const uint kSmpNumRecords = 0, kSmpNumBias = 1, kSmpRecords = 2, kSmpBias = 3, k
 
 // RowUpdate: kind, slot, arg0, arg1, payload_first, payload_words.
 const uint kUpdateWords = 8, kKvGroupsMax = 4;
-const uint kUpdateSet = 0, kUpdatePatchTable = 1, kUpdateCopySlot = 2, kUpdateRecount = 3, kUpdateClear = 4;
+const uint kUpdateSet = 0, kUpdatePatchTable = 1, kUpdateCopySlot = 2, kUpdateRecount = 3, kUpdateCount = 4, kUpdateClear = 5;
 // RowRecord: slot, start, num_tokens, token_first, adapter_id, places_first, num_places.
 // StatePlace: kv_group, record, position.
 const uint kRecordWords = 8, kPlaceWords = 4;
@@ -20,10 +20,11 @@ const uint kItemWords = 8;
 // MergeItem: token, partial_first, num_partials, is_prompt. BlockCopy: source, target, num_tokens, kv_group.
 const uint kMergeWords = 4, kCopyWords = 4;
 // SampleRecord: slot, token_idx, output_position, flags, forced_token, bias_first, num_bias, mask.
+const uint kRecordSlot = 0, kRecordPosition = 2, kRecordFlags = 3, kRecordForced = 4, kRecordMask = 7;
 // MaskRecord: kind, first, count.
 const uint kSampleWords = 8, kMaskRecordWords = 4;
 const uint kMaskBits = 0, kMaskList = 1;
-const uint kSampleForced = 1, kSampleLogprobs = 2, kSampleProcessed = 4;
+const uint kSampleForced = 1, kSampleLogprobs = 2, kSampleProcessed = 4, kSampleVerify = 8, kSampleRunShift = 16;
 
 // Row state of a slot: RowSampling, then the last token.
 const uint kRowWords = 20;

@@ -44,6 +44,9 @@ void run(uint command) {
       else
         atomicAdd(counts.w[idx], 1u);
     }
+  } else if (kind == kUpdateCount) {
+    for (uint i = first; i < payload_words; i += step)
+      atomicAdd(counts.w[arg0 * vocab_size + inputs.w[payload + i]], 1u);
   } else {
     for (uint i = first; i < kRowWords; i += step) rows.w[row + i] = default_word(i);
     for (uint group = 0u; group < num_kv_groups; ++group)

@@ -73,6 +73,11 @@ struct ForwardChecker {
         for (uint32_t i = 0; i < update.payload_words; ++i)
           report.below(where, "token", payload[i], limits.state.vocab_size);
         return;
+      case RowUpdateKind::kCount:
+        report.below(where, "arg0 (penalty slot)", update.arg0, limits.state.penalty_rows_max);
+        for (uint32_t i = 0; i < update.payload_words; ++i)
+          report.below(where, "token", payload[i], limits.state.vocab_size);
+        return;
       case RowUpdateKind::kClear:
         slot = empty_slot(limits.state);
         return;

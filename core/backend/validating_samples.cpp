@@ -7,6 +7,8 @@
 namespace llmrt::validating {
 namespace {
 
+constexpr uint32_t kRunMask = ~0u << kSampleRunShift;
+
 struct SampleChecker {
   const Limits& limits;
   const OpList& list;
@@ -50,6 +52,19 @@ struct SampleChecker {
     }
   }
 
+  // A record that others of its run stand before.
+  void check_run(const std::string& where, size_t r) {
+    const SampleRecord& record = in.records[r];
+    const uint32_t idx = record.flags >> kSampleRunShift;
+    if (!(record.flags & kSampleVerify))
+      report.fail(where, "flags", "kSampleVerify for a record of a run", record.flags);
+    if (!report.at_most(where, "records before it in its run", idx, std::min<size_t>(r, kDraftTokensMax))) return;
+    const SampleRecord& before = in.records[r - 1];
+    if (before.slot != record.slot || !(before.flags & kSampleVerify) || before.flags >> kSampleRunShift != idx - 1)
+      report.fail(where, "run", "the record before it in its run right before it", idx);
+    report.below(where, "draft of the record before", before.forced_token, limits.state.vocab_size);
+  }
+
   void check_records() {
     std::unordered_set<uint32_t> slots;
     std::unordered_set<int32_t> penalty_slots;
@@ -59,10 +74,12 @@ struct SampleChecker {
       if (!report.below(where, "slot", record.slot, limits.slots.size())) return;
       const RowSampling& s = limits.slots[record.slot].sampling;
       report.below(where, "token_idx", record.token_idx, num_tokens);
-      if (record.flags & ~uint32_t{kSampleForced | kSampleLogprobs | kSampleProcessed})
+      if (record.flags & ~uint32_t{kSampleForced | kSampleLogprobs | kSampleProcessed | kSampleVerify | kRunMask})
         report.fail(where, "flags", "known ones", record.flags);
       if (record.flags & kSampleForced) {
         report.below(where, "forced_token", record.forced_token, limits.state.vocab_size);
+      } else if (record.flags >> kSampleRunShift) {
+        check_run(where, r);
       } else if (has_op<Sample>(list)) {
         if (!slots.insert(record.slot).second) report.fail(where, "slot", "a slot that draws once", record.slot);
         if ((s.flags & kRowPenalties) && !penalty_slots.insert(s.penalty_slot).second)

@@ -48,6 +48,7 @@ enum class RowUpdateKind : uint32_t {
   kPatchTable,
   kCopySlot,  // everything of slot arg0, the tables of all groups too, except its penalty counts
   kRecount,   // counts of penalty slot arg0: payload = the prompt's tokens (arg1 of them), then the output's
+  kCount,     // the same counts: payload = tokens of the output that come on top
   kClear,     // the slot is free, its tables are empty
 };
 
@@ -155,14 +156,22 @@ enum SampleFlags : uint32_t {
   kSampleForced = 1u << 0,     // score forced_token: nothing is drawn, no row state is written
   kSampleLogprobs = 1u << 1,   // Logprobs fills this row's LogprobRow
   kSampleProcessed = 1u << 2,  // with it: of the distribution that is drawn from
+  kSampleVerify = 1u << 3,     // of a run, see below: drawn, but no row state is written
 };
+
+// A run verifies drafts of a row: records in a row, each for the token behind one more draft. forced_token is the draft
+// that the drawn token should be, -1 in the last one. The flags' upper half says how many records of the run stand
+// before this one; their drafts count as output tokens for its penalties. Which of the drawn tokens are taken is the
+// host's to say: it tells the row's counts with kCount, and the row's next step gives all its tokens.
+inline constexpr uint32_t kSampleRunShift = 16;
+inline constexpr uint32_t kDraftTokensMax = 16;  // of a run
 
 struct SampleRecord {
   uint32_t slot;
-  uint32_t token_idx;        // whose hidden state, among the step's T tokens
-  uint32_t output_position;  // 0 for the first generated token; part of the noise key
-  uint32_t flags = 0;        // SampleFlags
-  int32_t forced_token = -1;
+  uint32_t token_idx;                     // whose hidden state, among the step's T tokens
+  uint32_t output_position;               // 0 for the first generated token; part of the noise key
+  uint32_t flags = 0;                     // SampleFlags
+  int32_t forced_token = -1;              // or the draft
   uint32_t bias_first = 0, num_bias = 0;  // in bias_entries
   int32_t mask = -1;                      // in mask_records; -1 = every token may be drawn
 };

@@ -170,6 +170,11 @@ Status FakeBackend::update_rows(const ForwardInputs& in) {
         counts_[update.arg0] = counts;
         break;
       }
+      case RowUpdateKind::kCount:
+        if (update.arg0 >= counts_.size()) return refuse("penalty slot {} of {}", update.arg0, counts_.size());
+        for (uint32_t i = 0; i < update.payload_words; ++i)
+          counts_[update.arg0].add_output(static_cast<int32_t>(words[i]));
+        break;
       case RowUpdateKind::kClear:
         slot.sampling = {};
         slot.last_token = -1;
@@ -419,14 +424,16 @@ Status FakeBackend::run_sample(const SampleInputs& in, bool want_logprobs, StepO
     } else {
       Slot& slot = slots_[record.slot];
       const bool counted = (slot.sampling.flags & kRowPenalties) != 0;
-      FakeCounts none;
-      FakeCounts& counts = counted ? counts_.at(static_cast<size_t>(slot.sampling.penalty_slot)) : none;
+      FakeCounts counts;
+      if (counted) counts = counts_.at(static_cast<size_t>(slot.sampling.penalty_slot));
+      for (uint32_t before = record.flags >> kSampleRunShift; before > 0; --before)
+        counts.add_output((&record - before)->forced_token);
       const auto bias = std::span(in.bias_entries).subspan(record.bias_first, record.num_bias);
       const TokenMaskPtr mask = mask_of(in, record, kFakeVocab);
       result = fake_draw(hidden, slot.sampling, counts, record.output_position, bias, config_.poison, mask.get());
-      if (result.flags == 0) {
+      if (result.flags == 0 && !(record.flags & kSampleVerify)) {
         slot.last_token = result.token;
-        counts.add_output(result.token);
+        if (counted) counts_[static_cast<size_t>(slot.sampling.penalty_slot)].add_output(result.token);
       }
     }
     output->results.push_back(result);

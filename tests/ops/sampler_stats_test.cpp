@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
+#include <random>
 #include <string_view>
 
 #include "core/backend/validating.h"
@@ -186,6 +188,60 @@ void check_independence(const Draws& draws) {
   CHECK(independence_p(table_of(1, 1)) > 1e-4);
 }
 
+constexpr uint32_t kRunRecords = 4, kRunSlots = kRows / kRunRecords;
+
+// The tokens of kRunSlots answers, drawn in runs: `num_steps` steps, each with three drafts for each slot, drawn here
+// from another distribution; those behind a wrong one are dropped. by_place: the same by how many drafts stood before.
+struct RunDraws {
+  Draws answers, by_place;
+};
+Result<RunDraws> draw_in_runs(Backend& backend, const SampleRow& row, uint32_t num_steps, std::mt19937_64& rng) {
+  Case test_case = sampling_case(row.name, std::vector<SampleRow>(kRows, row));
+  Step& step = test_case.steps[0];
+  step.sample.ops.pop_back();  // logprobs
+  for (uint32_t slot = 0; slot < kRunSlots; ++slot) {
+    RowSampling sampling = row.sampling;
+    sampling.seed_lo = 77 + slot;
+    step.set_sampling(slot, sampling);
+  }
+  const std::vector<float> logits(step.fills[0].values.begin(), step.fills[0].values.end());
+  const SealedList forward(step.forward), sample(step.sample);
+  const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(logits.data()), logits.size() * 4);
+  if (Status status = backend.write_tensor(sample, step.fills[0].tensor, bytes); !status) return status.error();
+  const std::vector<double> p = expected_distribution(row);
+  std::vector<double> guess(p.begin(), p.end());
+  for (double& x : guess) x = std::sqrt(x);
+  std::discrete_distribution<int32_t> drafter(guess.begin(), guess.end());
+  RunDraws draws{Draws(kRunSlots), Draws(kRunRecords)};
+  std::vector<uint32_t> forward_words, sample_words;
+  for (uint32_t s = 0; s < num_steps; ++s) {
+    if (s == 1) step.forward_inputs.clear();
+    pack(step.forward_inputs, &forward_words);
+    for (uint32_t r = 0; r < kRows; ++r) {
+      SampleRecord& record = step.sample_inputs.records[r];
+      const uint32_t place = r % kRunRecords;
+      record.slot = r / kRunRecords;
+      record.output_position = static_cast<uint32_t>(draws.answers[record.slot].size()) + place;
+      record.flags = kSampleVerify | place << kSampleRunShift;
+      record.forced_token = place + 1 < kRunRecords ? drafter(rng) : -1;
+    }
+    pack(step.sample_inputs, &sample_words);
+    auto ticket = backend.submit({nullptr, &forward, forward_words, &sample, sample_words, kRows, false});
+    if (!ticket) return ticket.error();
+    auto output = backend.wait(*ticket);
+    if (!output) return output.error();
+    for (uint32_t slot = 0; slot < kRunSlots; ++slot) {
+      for (uint32_t place = 0; place < kRunRecords; ++place) {
+        const uint32_t r = slot * kRunRecords + place;
+        draws.answers[slot].push_back(output->results[r].token);
+        draws.by_place[place].push_back(output->results[r].token);
+        if (output->results[r].token != step.sample_inputs.records[r].forced_token) break;
+      }
+    }
+  }
+  return draws;
+}
+
 }  // namespace
 
 TEST_CASE("chi-square itself tells right from wrong", "[statistics]") {
@@ -250,6 +306,38 @@ TEST_CASE("draws follow the distribution", "[sampler_stats]") {
     }
   }
   if (!skipped.empty()) SKIP(skipped);
+}
+
+// LLMRT_TEST_DRAWS=1000000 for more of them.
+TEST_CASE("draws that are verified in runs follow the distribution, whatever was drafted", "[sampler_stats][drafts]") {
+  const auto devices = test_devices();
+  if (devices.empty()) SKIP("no device");
+  const char* asked = std::getenv("LLMRT_TEST_DRAWS");
+  const auto num_draws = static_cast<uint32_t>(asked ? std::atoi(asked) : 60000);
+  std::mt19937_64 rng(99);
+  for (const std::string& device : devices) {
+    auto backend = open_for(device);
+    INFO(device << ": " << (backend ? "" : backend.error().message));
+    REQUIRE(backend.ok());
+    for (const Config& config : configs()) {
+      if (std::string_view(config.name) != "plain" && std::string_view(config.name) != "all filters") continue;
+      const auto draws = draw_in_runs(**backend, config.row, num_draws / kRunSlots, rng);
+      INFO(device << ": " << config.name << (draws ? "" : ": " + draws.error().message));
+      REQUIRE(draws.ok());
+      const std::vector<double> expected = expected_distribution(config.row);
+      check_distribution(draws->answers, expected);
+      std::vector<std::vector<double>> pairs(kClasses, std::vector<double>(kClasses, 0));
+      for (const auto& answer : draws->answers)
+        for (size_t i = 0; i + 1 < answer.size(); ++i)
+          ++pairs[static_cast<size_t>(answer[i]) % kClasses][static_cast<size_t>(answer[i + 1]) % kClasses];
+      if (std::string_view(config.name) == "plain") CHECK(independence_p(pairs) > 1e-4);
+      for (uint32_t place = 0; place < kRunRecords; ++place) {
+        INFO("behind " << place << " drafts: " << draws->by_place[place].size());
+        check_distribution({draws->by_place[place]}, expected);
+      }
+      CHECK(draws->by_place[2].size() > num_draws / 500);
+    }
+  }
 }
 
 }  // namespace llmrt::optest

@@ -647,6 +647,18 @@ TEST_CASE("validating refuses wrong inputs and names array and field", "[validat
       {"records[1]: forced_token: expected below 50", [](World& w) { w.sample_inputs.records[1].forced_token = -1; }},
       {"records[1]: slot: expected a slot that draws once",
        [](World& w) { w.sample_inputs.records[1] = w.sample_inputs.records[0]; }},
+      {"records[1]: flags: expected kSampleVerify for a record of a run",
+       [](World& w) { w.sample_inputs.records[1].flags = 1u << kSampleRunShift; }},
+      {"records[1]: run: expected the record before it in its run right before it",
+       [](World& w) { w.sample_inputs.records[1].flags = kSampleVerify | 1u << kSampleRunShift; }},
+      {"records[0]: records before it in its run: expected at most 0",
+       [](World& w) { w.sample_inputs.records[0].flags = kSampleVerify | 1u << kSampleRunShift; }},
+      {"records[1]: draft of the record before: expected below 50",
+       [](World& w) {
+         w.sample_inputs.records[0].flags |= kSampleVerify;
+         w.sample_inputs.records[1] = w.sample_inputs.records[0];
+         w.sample_inputs.records[1].flags |= 1u << kSampleRunShift;
+       }},
       {"records[1]: num_bias: expected 0 for a row without kRowBias",
        [](World& w) { w.sample_inputs.records[1].num_bias = 1; }},
       {"records[0]: bias entries: expected at most 2", [](World& w) { w.sample_inputs.records[0].bias_first = 1; }},

@@ -104,6 +104,12 @@ void keep(const RowSampling& s, const std::vector<float>& logits, std::vector<in
   }
 }
 
+// How often the token is a draft of the records that stand before this one in its run.
+uint32_t drafts_before(const Machine& m, uint32_t r, uint32_t token) {
+  const auto run = std::span(m.sample.records).first(r).last(m.sample.records[r].flags >> kSampleRunShift);
+  return static_cast<uint32_t>(std::ranges::count(run, static_cast<int32_t>(token), &SampleRecord::forced_token));
+}
+
 }  // namespace
 
 std::vector<float> logits_row(Machine& m, TensorId logits, TensorId processed, uint32_t r) {
@@ -124,8 +130,9 @@ Status run(Machine& m, const ApplyPenalties& op) {
       double l = static_cast<float>(logits.row(r)[v]);
       if (penalties) {
         const PenaltyCounts& counts = m.penalty_counts[static_cast<size_t>(s.penalty_slot)];
-        if (counts.prompt[v] + counts.output[v] > 0) l = l > 0 ? l / s.repetition_penalty : l * s.repetition_penalty;
-        if (counts.output[v] > 0) l -= s.presence_penalty + static_cast<double>(s.frequency_penalty) * counts.output[v];
+        const uint32_t in_output = counts.output[v] + drafts_before(m, r, v);
+        if (counts.prompt[v] + in_output > 0) l = l > 0 ? l / s.repetition_penalty : l * s.repetition_penalty;
+        if (in_output > 0) l -= s.presence_penalty + static_cast<double>(s.frequency_penalty) * in_output;
       }
       m.tensor(op.processed).row(r)[v] = static_cast<float>(l);
     }
@@ -233,8 +240,9 @@ Status run(Machine& m, const Sample& op) {
         const Draw drawn = draw(s, record, kept, logits);
         result.token = drawn.token;
         result.margin = static_cast<float>(drawn.best - drawn.second);
-        slot.last_token = drawn.token;
-        if (s.flags & kRowPenalties)
+        const bool writes = !(record.flags & kSampleVerify);
+        if (writes) slot.last_token = drawn.token;
+        if (writes && s.flags & kRowPenalties)
           ++m.penalty_counts[static_cast<size_t>(s.penalty_slot)].output[static_cast<size_t>(drawn.token)];
       }
       const float logit = logits[static_cast<size_t>(result.token)];

@@ -25,6 +25,15 @@ Status recount(Machine& m, const RowUpdate& update, const uint32_t* payload) {
   return {};
 }
 
+Status count(Machine& m, const RowUpdate& update, const uint32_t* payload) {
+  if (update.arg0 >= m.penalty_counts.size()) return bad("penalty slot", update.arg0, m.penalty_counts.size());
+  for (uint32_t i = 0; i < update.payload_words; ++i) {
+    if (payload[i] >= m.state.vocab_size) return bad("counted token", payload[i], m.state.vocab_size);
+    ++m.penalty_counts[update.arg0].output[payload[i]];
+  }
+  return {};
+}
+
 }  // namespace
 
 Status run(Machine& m, const UpdateRows&) {
@@ -49,6 +58,9 @@ Status run(Machine& m, const UpdateRows&) {
         break;
       case RowUpdateKind::kRecount:
         if (Status status = recount(m, update, payload); !status) return status;
+        break;
+      case RowUpdateKind::kCount:
+        if (Status status = count(m, update, payload); !status) return status;
         break;
       case RowUpdateKind::kClear:
         slot.sampling = {};

@@ -114,6 +114,7 @@ Status PacedBackend::update_rows(const ForwardInputs& in) {
         slot = slots_[update.arg0];
         break;
       case RowUpdateKind::kRecount:
+      case RowUpdateKind::kCount:
         break;  // penalties change no answer here
       case RowUpdateKind::kClear:
         slot.sampling = {};
@@ -233,7 +234,8 @@ int32_t PacedBackend::draw(const Position& at, const RowSampling& row, uint32_t 
 Status PacedBackend::run_sample(const SampleInputs& in, bool want_logprobs, StepOutput* output) {
   output->results.reserve(in.records.size());
   for (const SampleRecord& record : in.records) {
-    if (record.token_idx >= positions_.size() || record.slot >= slots_.size()) return refuse("sample record out of range");
+    if (record.token_idx >= positions_.size() || record.slot >= slots_.size())
+      return refuse("sample record out of range");
     Slot& slot = slots_[record.slot];
     SampleResult result = {};
     if (record.flags & kSampleForced) {
@@ -243,7 +245,7 @@ Status PacedBackend::run_sample(const SampleInputs& in, bool want_logprobs, Step
       result.token = draw(positions_[record.token_idx], slot.sampling, record.output_position);
       if (result.token < 0)
         result.flags = kResultEmptySupport;
-      else
+      else if (!(record.flags & kSampleVerify))
         slot.last_token = result.token;
     }
     result.logprob = result.processed_logprob = kBestLogprob;

@@ -21,10 +21,13 @@ __global__ void __launch_bounds__(kThreads) apply_penalties_kernel(SampleArgs ar
   const bool penalize = s.flags & kRowPenalties && static_cast<uint32_t>(s.penalty_slot) < args.rows.penalty_rows_max;
   const uint32_t* counts =
       args.rows.counts + (penalize ? uint64_t{static_cast<uint32_t>(s.penalty_slot)} : 0) * args.rows.vocab_size;
+  const SampleRecord* records = input_array<SampleRecord>(args.inputs, kSmpRecords);
+  const uint32_t num_drafts = penalize ? row.record.flags >> kSampleRunShift : 0;
 #pragma unroll 4
   for (uint32_t v = blockIdx.x * kThreads + threadIdx.x; v < args.vocab_size; v += gridDim.x * kThreads) {
     float l = row.raw[v];
-    const uint32_t count = penalize ? counts[v] : 0;
+    uint32_t count = penalize ? counts[v] : 0;
+    for (uint32_t i = 1; i <= num_drafts; ++i) count += static_cast<uint32_t>(records[r - i].forced_token) == v;
     if (count) l = l > 0 ? l / s.repetition_penalty : l * s.repetition_penalty;
     const uint32_t in_output = count & ~RowState::kInPrompt;
     if (in_output) l -= s.presence_penalty + s.frequency_penalty * static_cast<float>(in_output);

@@ -171,7 +171,7 @@ __device__ void write_result(const Args& args, const SampledRow& row, const Filt
         result.processed_logprob = -INFINITY;
       else if (s.temperature > 0)
         result.processed_logprob = static_cast<float>(scaled_logprob(logit, s.temperature, kept));
-      if (!is_forced) {
+      if (!is_forced && !(row.record.flags & kSampleVerify)) {
         args.sample.rows.last_token[row.record.slot] = result.token;
         if (s.flags & kRowPenalties && static_cast<uint32_t>(s.penalty_slot) < args.sample.rows.penalty_rows_max)
           args.sample.rows.counts[uint64_t{static_cast<uint32_t>(s.penalty_slot)} * args.sample.rows.vocab_size +

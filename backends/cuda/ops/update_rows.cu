@@ -1,8 +1,8 @@
 // update_rows: applies the step's RowUpdate commands in order.
 //
-// Blocks share the commands out by the slot they write (a recount by its penalty slot), so commands of one slot stay in
-// order and those of different slots run side by side. A kCopySlot reads another slot: a step that has one runs all its
-// commands in one block. Inside a command the threads share the payload's words.
+// Blocks share the commands out by the slot they write (those of counts by their penalty slot), so commands of one slot
+// stay in order and those of different slots run side by side. A kCopySlot reads another slot: a step that has one runs
+// all its commands in one block. Inside a command the threads share the payload's words.
 #include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/step_inputs.cuh"
@@ -51,8 +51,16 @@ __device__ void recount(const RowState& rows, const RowUpdate& update, const uin
   }
 }
 
+__device__ void count(const RowState& rows, const RowUpdate& update, const uint32_t* payload) {
+  if (update.arg0 >= rows.penalty_rows_max) return;
+  uint32_t* counts = rows.counts + uint64_t{update.arg0} * rows.vocab_size;
+  for (uint32_t i = threadIdx.x; i < update.payload_words; i += blockDim.x)
+    if (payload[i] < rows.vocab_size) atomicAdd(&counts[payload[i]], 1u);
+}
+
 __device__ void apply(const RowState& rows, const RowUpdate& update, const uint32_t* payload) {
   if (update.kind == RowUpdateKind::kRecount) return recount(rows, update, payload);
+  if (update.kind == RowUpdateKind::kCount) return count(rows, update, payload);
   const uint32_t slot = update.slot;
   if (slot >= rows.slots_max) return;  // the host never sends one; memory stays whole whatever comes
   switch (update.kind) {
@@ -75,6 +83,7 @@ __device__ void apply(const RowState& rows, const RowUpdate& update, const uint3
       clear_slot(rows, slot);
       break;
     case RowUpdateKind::kRecount:
+    case RowUpdateKind::kCount:
       break;
   }
 }
@@ -90,7 +99,8 @@ __global__ void __launch_bounds__(kThreads) update_rows_kernel(const uint32_t* i
   const uint32_t num_homes = __syncthreads_or(copies) ? 1 : gridDim.x;
   for (uint32_t i = 0; i < num_updates; ++i) {
     const RowUpdate update = updates[i];
-    const uint32_t home = update.kind == RowUpdateKind::kRecount ? update.arg0 : update.slot;
+    const bool is_of_counts = update.kind == RowUpdateKind::kRecount || update.kind == RowUpdateKind::kCount;
+    const uint32_t home = is_of_counts ? update.arg0 : update.slot;
     if (home % num_homes != blockIdx.x) continue;
     apply(rows, update, payload + update.payload_first);
     __syncthreads();
