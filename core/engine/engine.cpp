@@ -18,6 +18,7 @@
 #include "core/request/branch_constraint.h"
 #include "core/schedule/scheduler.h"
 #include "core/schedule/step_sizes.h"
+#include "core/speculate/ngram_drafter.h"
 #include "core/stop/stop_matcher.h"
 #include "core/text/tokenizer.h"
 
@@ -98,6 +99,7 @@ struct Engine::Impl {
   MemoryPlan memory_plan;
   std::unique_ptr<Lowering> lowering;
   std::unique_ptr<Scheduler> scheduler;
+  const std::shared_ptr<const DraftSource> ngram_drafts = std::make_shared<const NgramDrafts>();
 
   Inbox inbox;
   std::vector<InboxMessage> messages;
@@ -339,6 +341,7 @@ void Engine::Impl::judge(const IterationPlan& plan, const StepOutput& output) {
     for (uint32_t i = row.sample_first; i < row.sample_first + row.num_samples; ++i) {
       const LogprobRow* alternatives = output.logprobs.empty() ? nullptr : &output.logprobs[i];
       verdicts[i] = judge_row(row, plan.samples[i], output.results[i], alternatives);
+      if (ends_run(plan.samples[i], verdicts[i])) break;
     }
   }
 }
@@ -570,6 +573,8 @@ Result<RequestId> Engine::submit(Request request) {
   if (Status status = validate(request, self.model->config.vocab_size); !status) return status.error();
   if (Status status = self.scheduler->check(request); !status) return status.error();
   if (Status status = self.check_allowed(request); !status) return status.error();
+  if (!request.speculation && self.config.ngram_drafts)
+    request.speculation = Speculation{self.ngram_drafts, self.config.draft_tokens};
   request.batch_invariant |= self.config.batch_invariant || request.request_class == RequestClass::kEvaluation;
   if (request.batch_invariant && !self.backend->caps().batch_invariant)
     return make_error(

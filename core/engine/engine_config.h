@@ -15,6 +15,7 @@
 #include "core/schedule/batching.h"
 #include "core/schedule/class_shares.h"
 #include "core/schedule/exhaustion.h"
+#include "core/speculate/drafter.h"
 
 namespace llmrt {
 
@@ -82,6 +83,10 @@ struct EngineConfig {
   // A step that has run for longer counts as hung (Engine::stalled). On a processor, where steps may take minutes, ten
   // times as long, or ten times what it was expected to take once that is known. 0 = none does.
   double hang_s = 60;
+  // Requests that say nothing of it get drafts from their own text (core/speculate/ngram_drafter.h), at most so many
+  // tokens a step.
+  bool ngram_drafts = false;
+  uint32_t draft_tokens = kDraftTokensDefault;
   bool overlap = true;  // one step ahead; false = the plain loop, same tokens
   Slo slo;              // what counts as late, in statistics and verdicts, and for chunks by need
   AskedLimits asked;

@@ -33,9 +33,13 @@ SampleRecord record_of(const PlanRow& row, const PlanSample& sample) {
   record.forced_token = sample.forced_token;
   record.flags = (is_score ? kSampleForced : 0u) | (sample.logprobs ? kSampleLogprobs : 0u) |
                  (sample.processed ? kSampleProcessed : 0u);
-  record.bias_first = row.bias_first;
-  record.num_bias = is_score ? 0 : row.num_bias;
-  record.mask = is_score ? -1 : row.mask;
+  record.bias_first = sample.changes.bias_first;
+  record.num_bias = sample.changes.num_bias;
+  record.mask = sample.changes.mask;
+  if (sample.verifies()) {
+    record.forced_token = sample.draft;
+    record.flags |= kSampleVerify | sample.run_idx << kSampleRunShift;
+  }
   return record;
 }
 

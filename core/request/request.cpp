@@ -93,6 +93,7 @@ uint64_t held_bytes(const Request& request) {
   bytes += sampling.logit_bias.held_bytes() + sampling.bad_words.held_bytes();
   for (const std::vector<int32_t>& word : sampling.bad_words) bytes += 16 + word.capacity() * sizeof(int32_t);
   bytes += request.stop.strings.held_bytes() + request.stop.token_ids.held_bytes();
+  if (request.speculation && request.speculation->source) bytes += request.speculation->source->held_bytes();
   return bytes;
 }
 
@@ -116,6 +117,9 @@ Status validate(const Request& request, uint32_t vocab_size) {
                       "begun: expected fewer tokens than max_tokens = {} and n = 1, found {} and n = {}",
                       request.max_tokens, request.begun.size(), request.n);
   }
+  if (request.speculation && (request.speculation->tokens_max < 1 || request.speculation->tokens_max > kDraftTokensMax))
+    return make_error(ErrorCode::kInvalidArgument, "draft_tokens: expected 1 to {}, found {}", kDraftTokensMax,
+                      request.speculation->tokens_max);
   if (request.n < 1 || request.n > kBranchesMax) {
     return make_error(ErrorCode::kInvalidArgument, "n: expected 1 to {}, found {}", kBranchesMax, request.n);
   }

@@ -18,6 +18,7 @@
 #include "core/request/token_constraint.h"
 #include "core/sample/logits_processor.h"
 #include "core/sample/sampling_params.h"
+#include "core/speculate/drafter.h"
 
 namespace llmrt {
 
@@ -126,6 +127,8 @@ struct Request {
   std::shared_ptr<const Policy> policy = {};
   // What the answer's tokens must be (a grammar); null: anything.
   std::shared_ptr<const TokenConstraint> constraint = {};
+  // Drafts of its tokens; absent: as the engine is configured.
+  std::optional<Speculation> speculation = {};
   // For sample traces: JSON from which the constraint can be made again. Empty: a trace does not tell it.
   std::string constraint_source = {};
   // Tokens of the answer that are there already: the request goes on behind them as if it had drawn them (its noise,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/request/draft_rules.h"
 #include "core/request/logit_changes.h"
 
 namespace llmrt {
@@ -16,6 +17,7 @@ Sequence::Sequence(Request from, uint32_t branch_idx, std::shared_ptr<const std:
   progress.scored = wants_scores() ? 1 : num_prompt;
   request.prompt.clear();
   tokens.insert(tokens.end(), request.begun.begin(), request.begun.end());
+  if (gets_drafts(request)) drafts.drafter = request.speculation->source->begin(num_prompt);
   if (request.constraint) constraint = std::make_unique<BranchConstraint>(*request.constraint, request.begun);
 }
 
@@ -66,6 +68,28 @@ const std::vector<TokenBias>& Sequence::logit_changes(std::span<const int32_t> e
   return changes_;
 }
 
+void Sequence::propose_drafts(uint32_t most, std::span<const int32_t> end_of_generation) {
+  drafts.tokens.clear();
+  drafts.changes.clear();
+  const uint32_t room = request.max_tokens - num_output() - 1;  // the last token is drawn, never drafted
+  drafts.drafter->propose(tokens, std::min(most, room), &drafts.tokens);
+  if (!changes_logits(request)) return;
+  const size_t num_known = tokens.size();
+  const bool bans_ends = request.min_tokens > 0 && num_output() < request.min_tokens;
+  for (size_t i = 0; i < drafts.tokens.size(); ++i) {
+    if (!reads_newest_ && !bans_ends) break;
+    tokens.push_back(drafts.tokens[i]);
+    const bool is_ready = std::ranges::all_of(
+        request.processors, [this](const auto& processor) { return processor->is_ready(tokens, num_prompt); });
+    if (!is_ready) {
+      drafts.tokens.resize(i);
+      break;
+    }
+    find_logit_changes(request, tokens, num_prompt, num_output(), end_of_generation, &drafts.changes.emplace_back());
+  }
+  tokens.resize(num_known);
+}
+
 uint32_t Sequence::count_within(uint32_t count, uint32_t samples_max) const {
   if (progress.scored < num_prompt) {
     const uint32_t unscored_first = progress.scored - 1;  // positions from here need a sample each
@@ -80,6 +104,8 @@ void Sequence::release_memory() {
   tokens = {};
   shared_prompt = {};
   changes_ = {};
+  drafts = {};
+  request.speculation = {};
   residency.tables = {};
   request.sampling = {};
   request.stop = {};

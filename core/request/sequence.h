@@ -34,6 +34,7 @@ struct Sequence {
   uint32_t num_prompt;
   Progress progress;
   RowTake take;
+  Drafts drafts;
   Residency residency;
   BeamPlace beam;
   BranchRecord record;
@@ -78,6 +79,9 @@ struct Sequence {
   // The changes of the next token's logits. To be called only where changes_are_ready(), and where they do not come
   // late or are found for the tail.
   const std::vector<TokenBias>& logit_changes(std::span<const int32_t> end_of_generation);
+  // Asks for drafts of what follows `tokens`, as many as may be verified together: at most `most`, none that its answer
+  // has no room for, none behind which its changes are not ready. For one with a drafter whose tokens are all known.
+  void propose_drafts(uint32_t most, std::span<const int32_t> end_of_generation);
   // The largest count <= `count` with samples_for(count) <= samples_max.
   uint32_t count_within(uint32_t count, uint32_t samples_max) const;
   // It has ended: lets go of all that only a running or waiting sequence needs, however long its receiver takes.

@@ -11,18 +11,20 @@
 #include "core/request/beam_search.h"
 #include "core/request/request.h"
 #include "core/request/request_trace.h"
+#include "core/speculate/drafter.h"
 
 namespace llmrt {
 
 // Sampled tokens on the device that the host does not know yet: at least `min` of them will follow `tokens`, at most
-// `max`. Each draw adds one to both; only tokens that the device may reject would make them differ.
+// `max`. A draw is one, and one more for each of its drafts that turns out right.
 struct InFlight {
   uint32_t min = 0, max = 0;
 
   bool is_empty() const { return max == 0; }
-  void add_draw() { ++min, ++max; }
+  void add_draw(uint32_t num_drafts = 0) { ++min, max += 1 + num_drafts; }
   // One has become known, or will not be drawn.
-  void drop_draw() { --min, --max; }
+  void drop_draw(uint32_t num_drafts = 0) { --min, max -= 1 + num_drafts; }
+  bool is_certain() const { return min == max; }
   bool operator==(const InFlight&) const = default;
 };
 
@@ -31,9 +33,15 @@ struct Progress {
   uint32_t computed = 0;  // positions scheduled, in flight included; means nothing while it waits
   InFlight in_flight;
   uint32_t scored = 0;  // prompt positions below this have been scheduled for scoring (position 0 never is)
-  // The position at `computed` has been computed once, but its token was not drawn: the position has its block, and is
-  // computed again.
-  bool is_parked = false;
+  // So many positions from `computed` on have been computed for nothing, and have their blocks: that of a row which was
+  // parked, whose token was not drawn, and those of drafts that were wrong. They are computed again.
+  uint32_t undone = 0;
+
+  // Of what has been computed, so much is of the answer.
+  void set_computed(uint32_t positions) {
+    undone = undone + computed - positions;
+    computed = positions;
+  }
 };
 
 // What it holds while it runs.
@@ -41,7 +49,9 @@ struct Residency {
   std::vector<BlockTable> tables;  // by KV group; empty unless running
   int32_t slot = -1;               // row state on the device; -1 unless running
   int32_t penalty_slot = -1;
-  bool row_is_set = false;       // the device has this slot's parameters
+  bool row_is_set = false;  // the device has this slot's parameters
+  // The last tokens, of a run, that the device's counts for its penalties lack.
+  uint32_t uncounted = 0;
   uint64_t admission = 0;        // counts up: the largest is the newest; 0 = it has never run
   uint32_t reserved_tokens = 0;  // positions that admission counted on
   // A block of another sequence whose first tokens are copied in the plan that is being made.
@@ -52,6 +62,17 @@ struct Residency {
 // What it takes of the step that is being made.
 struct RowTake {
   uint32_t tokens = 0;
+  uint32_t drafts = 0;  // behind these, the first of Drafts::tokens
+};
+
+// The drafts of its next tokens.
+struct Drafts {
+  std::unique_ptr<Drafter> drafter;  // null: it gets none
+  std::vector<int32_t> tokens;       // proposed for the step that is being made
+  // What the logits behind each of them are changed by; empty where that is what they are changed by in any case.
+  std::vector<std::vector<TokenBias>> changes;
+  // Of the last drafts that were verified, fading: how many were right, and how many were told right or wrong.
+  double num_right = 0, num_told = 0;
 };
 
 // What its keys and values depend on, and whose blocks they began with.

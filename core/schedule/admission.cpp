@@ -82,6 +82,7 @@ Admission::Answer Admission::try_start(Sequence& sequence, TimeNs now) {
   if (!parts_.draft.can_take_over(sequence.found)) return Answer::kLater;
   if (!parts_.reservations.fits(sequence, &match, running)) return Answer::kNoRoom;
   sequence.progress.computed = match.num_tokens(parts_.kv.block_tokens());
+  sequence.progress.undone = 0;
   const uint32_t chunk = std::min(sequence.gap(), parts_.draft.chunk_tokens());
   if (parts_.draft.count_that_fits(sequence, chunk) == 0) return Answer::kLater;
 

@@ -13,11 +13,11 @@ Status check_tables(const KvSpace& kv, const Running& running) {
   for (const Sequence* sequence : running.rows()) {
     for (uint32_t g = 0; g < kv.num_groups(); ++g) {
       const Progress& progress = sequence->progress;
-      const uint32_t expected = kv.entries_for(g, progress.computed + (progress.is_parked ? 1 : 0));
+      const uint32_t expected = kv.entries_for(g, progress.computed + progress.undone);
       const size_t found = sequence->residency.tables[g].blocks.size();
       if (found == expected) continue;
-      return broken_books("request {}: expected {} table entries for {} tokens, found {}", sequence->request.id, expected,
-                          progress.computed, found);
+      return broken_books("request {}: expected {} table entries for {} tokens, found {}", sequence->request.id,
+                          expected, progress.computed, found);
     }
   }
   return {};
@@ -25,14 +25,17 @@ Status check_tables(const KvSpace& kv, const Running& running) {
 
 // Each sequence counts on as many tokens as plans in flight draw for it. Beams draw none.
 Status check_in_flight(const Waiting& waiting, const Running& running, const PlanWriter& plans) {
-  const std::vector<RequestId> draws = plans.draws_in_flight();
+  const DrawsInFlight draws = plans.draws_in_flight();
   const auto check = [&](const Sequence& sequence) -> Status {
     const InFlight& found = sequence.progress.in_flight;
-    const auto own = std::ranges::equal_range(draws, sequence.request.id);
-    const uint32_t expected = sequence.beam.search ? 0 : static_cast<uint32_t>(own.size());
-    if (found == InFlight{expected, expected}) return {};
-    return broken_books("request {}: expected {} tokens in flight, found {} to {}", sequence.request.id, expected,
-                        found.min, found.max);
+    const auto count = [&](const std::vector<RequestId>& ids) {
+      return static_cast<uint32_t>(std::ranges::equal_range(ids, sequence.request.id).size());
+    };
+    const uint32_t least = sequence.beam.search ? 0 : count(draws.certain);
+    const uint32_t most = least + count(draws.behind_drafts);
+    if (found == InFlight{least, most}) return {};
+    return broken_books("request {}: expected {} to {} tokens in flight, found {} to {}", sequence.request.id, least,
+                        most, found.min, found.max);
   };
   for (const Sequence* sequence : running.rows())
     if (Status status = check(*sequence); !status) return status;

@@ -31,8 +31,15 @@ void Commits::take_row(const IterationPlan& plan, const PlanRow& row, std::span<
     if (is_spoilt(verdict.error)) parts_.prefixes.forget_spoilt(sequence, row.root);
     if (sequence == nullptr || has_ended(*sequence)) return;
     const PlanSample& sample = plan.samples[i];
-    const bool is_forced = sample.kind == TailKind::kScore;
-    if (!is_forced && !sequence->beam.search) sequence->progress.in_flight.drop_draw();
+    const bool is_forced = sample.kind == TailKind::kScore, ends = ends_run(sample, verdict);
+    if (!is_forced && !sequence->beam.search && sample.run_idx == 0)
+      sequence->progress.in_flight.drop_draw(row.num_drafts);
+    if (sample.verifies()) {
+      if (sample.run_idx == 0) note_run(*sequence, row, std::span(plan.samples).subspan(i), verdicts.subspan(i));
+      // What is computed of the answer: the drafts before this sample, which were right.
+      sequence->progress.set_computed(row.start + row.num_tokens - row.num_drafts + sample.run_idx);
+      if (sequence->residency.penalty_slot >= 0) ++sequence->residency.uncounted;
+    }
     if (verdict.error) {
       parts_.exits.end_all(*sequence, RequestState::kStreaming, {{.error = std::move(verdict.error)}},
                            FinishReason::kError, now);
@@ -43,7 +50,18 @@ void Commits::take_row(const IterationPlan& plan, const PlanRow& row, std::span<
     } else {
       take_drawn(*sequence, verdict, now);
     }
+    if (ends) return;
   }
+}
+
+// While drafts are in flight there is no plan behind theirs, so the row has not yielded.
+void Commits::note_run(Sequence& sequence, const PlanRow& row, std::span<const PlanSample> samples,
+                       std::span<const Verdict> verdicts) {
+  LLMRT_CHECK(sequence.residency.slot == static_cast<int32_t>(row.slot), "a row with drafts in flight keeps its slot");
+  uint32_t num_right = 0;
+  while (num_right < row.num_drafts && !ends_run(samples[num_right], verdicts[num_right])) ++num_right;
+  const bool is_told = num_right < row.num_drafts && verdicts[num_right].token != samples[num_right].draft;
+  parts_.drafts.note_run(sequence, row.num_drafts, num_right, is_told);
 }
 
 void Commits::take_forced(Sequence& sequence, const PlanSample& sample, Verdict& verdict, TimeNs now) {

@@ -52,10 +52,20 @@ struct CostPrior {
 
 struct StepWork {
   uint64_t tokens = 0;
-  uint64_t decode_keys = 0;      // of rows of one token
+  uint64_t decode_keys = 0;      // of rows of one token, and their drafts
   uint64_t chunk_pairs = 0;      // of all other rows
   double stores = 0, loads = 0;  // KV blocks to the host's pool and back, those of other groups by their bytes
 };
+
+// Of `count` tokens that begin behind `start` others: the keys that all of them read.
+inline uint64_t keys_of(uint64_t start, uint64_t count) {
+  return (2 * start + 1 + count) * count / 2;
+}
+// A row of the step.
+inline void add_row(StepWork* work, uint64_t start, uint64_t count, bool decodes) {
+  work->tokens += count;
+  (decodes ? work->decode_keys : work->chunk_pairs) += keys_of(start, count);
+}
 
 // The same step with a chunk of `tokens` more, which begins at position `depth`.
 inline StepWork with_chunk(StepWork work, uint64_t depth, uint64_t tokens) {

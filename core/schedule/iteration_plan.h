@@ -22,6 +22,12 @@ enum class TailKind : uint8_t {
 };
 const char* tail_kind_name(TailKind kind);  // "sample", "score", "embed"
 
+// What is added to the logits of a sample that is drawn, and what it may be.
+struct LogitChanges {
+  uint32_t bias_first = 0, num_bias = 0;  // in TailPlan::bias
+  int32_t mask = -1;                      // in TailPlan::masks; -1 = any token may be drawn
+};
+
 struct PlanSample {
   uint32_t token_offset;     // among the row's tokens of this step: whose hidden state
   uint32_t output_position;  // 0 for the first generated token (of a score: the token's position in the prompt)
@@ -29,6 +35,13 @@ struct PlanSample {
   int32_t forced_token = -1;  // of a score: this prompt token
   bool logprobs = false;
   bool processed = false;  // with logprobs: of the distribution that is drawn from
+  LogitChanges changes = {};
+  // Of a row with drafts, whose last samples are a run: what should be drawn here for the next sample to mean anything
+  // (-1 at the last), and how many of the run stand before it.
+  int32_t draft = -1;
+  uint32_t run_idx = 0;
+
+  bool verifies() const { return draft >= 0 || run_idx > 0; }
 };
 
 // One sequence in the step: tokens at positions [start, start + num_tokens).
@@ -42,10 +55,10 @@ struct PlanRow {
   uint32_t num_samples;   // 0 for a chunk that does not reach the end of what is known, and for a row that was parked
   uint32_t adapter_id;
   bool batch_invariant;
-  uint32_t bias_first = 0, num_bias = 0;      // in TailPlan::bias; for the drawn sample, not for scores
-  int32_t mask = -1;                          // in TailPlan::masks; likewise; -1 = any token may be drawn
   uint64_t root = 0;                          // of its cached blocks (KvSpace::root)
   uint32_t places_first = 0, num_places = 0;  // in ForwardPlan::state_places
+  uint32_t num_drafts = 0;                    // of its tokens, the last
+  Lane lane = Lane::kInteractive;
 };
 
 // What is computed for each token.
@@ -85,5 +98,11 @@ struct IterationPlan : ForwardPlan, TailPlan {
 // By the index of its PlanSample: what to append to the sequence. The scheduler turns it into a TokenEvent. An error
 // ends that request alone.
 using Verdict = TokenOutcome;
+
+// Whether the run of a row with drafts ends with this sample: those behind it were computed for a text that is not the
+// answer's.
+inline bool ends_run(const PlanSample& sample, const Verdict& verdict) {
+  return sample.verifies() && (verdict.token != sample.draft || verdict.finish != FinishReason::kNone);
+}
 
 }  // namespace llmrt

@@ -165,6 +165,7 @@ const EngineStats& Journal::stats(const BranchCounts& counts, const KvSpace& kv)
   stats_.num_waiting = counts.num_waiting;
   stats_.num_streaming = counts.num_streaming;
   stats_.queue_tokens = counts.queue_tokens;
+  stats_.drafts = counts.drafts;
   stats_.blocks_total = stats_.blocks_free = stats_.blocks_cached = 0;
   stats_.kv_groups.resize(kv.num_groups());
   for (uint32_t g = 0; g < kv.num_groups(); ++g) {

@@ -23,6 +23,7 @@ namespace llmrt {
 struct BranchCounts {
   uint32_t num_running = 0, num_waiting = 0, num_streaming = 0;
   uint64_t queue_tokens = 0;
+  DraftStats drafts;
 };
 
 class Journal {

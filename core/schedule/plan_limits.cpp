@@ -13,9 +13,11 @@ PlanLimits plan_limits(const SchedulerConfig& config) {
   limits.tokens_max = config.step_tokens_max;
   limits.samples_max = config.sample_rows_max;
   const uint64_t num_groups = config.kv_pools.size();
-  // A clear and a table patch a group for every slot, then parameters and counts for each row.
+  // A clear and a table patch a group for every slot, then parameters and counts for each row. A row that counts what
+  // drafts gave has its parameters already.
   limits.row_updates_max = (1 + num_groups) * config.sequences_max + 2ull * limits.rows_max;
-  limits.payload_words_max = uint64_t{limits.rows_max} * (sizeof(RowSampling) / 4) + config.context_max;
+  limits.payload_words_max =
+      uint64_t{limits.rows_max} * std::max<uint64_t>(sizeof(RowSampling) / 4, 1 + kDraftTokensMax) + config.context_max;
   for (const KvPoolSize& pool : config.kv_pools) {
     const uint64_t chunk_blocks = ceil_div(config.step_tokens_max, pool.block_tokens);
     // What admitted sequences take over stands beside what all take newly.
@@ -24,7 +26,8 @@ PlanLimits plan_limits(const SchedulerConfig& config) {
     // Blocks that the step before filled, replaced by equal ones, with the one behind them and up to two of tokens that
     // were in flight.
     if (cache_kind(config) == PrefixCacheKind::kOff) continue;
-    limits.payload_words_max += 3 * uint64_t{limits.rows_max} + chunk_blocks;
+    limits.payload_words_max += 3 * uint64_t{limits.rows_max} + chunk_blocks +
+                                uint64_t{limits.rows_max} * (kDraftTokensMax / pool.block_tokens);
   }
   // A row copies one block of group 0. In each other group it begins with a copy of a state, or of the blocks that
   // stand beside its last block of group 0. Or it reads a checkpoint, and writes others: each record once.

@@ -74,9 +74,9 @@ void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
   write_copy(sequence, plan);
   places_.clear();
   kv_.begin_states(sequence.residency.tables, sequence.progress.computed, &places_);
-  const uint32_t count = sequence.take.tokens;
+  const uint32_t num_drafts = sequence.take.drafts, count = sequence.take.tokens + num_drafts;
   const uint32_t end = sequence.progress.computed + count;
-  const bool draws = sequence.draws(count);
+  const bool draws = sequence.draws(sequence.take.tokens);
   const bool is_late = draws && sequence.changes_come_late();
   PlanRow row = {.request_id = sequence.request.id,
                  .slot = static_cast<uint32_t>(sequence.residency.slot),
@@ -87,36 +87,35 @@ void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
                  .num_samples = 0,
                  .adapter_id = sequence.request.adapter_id,
                  .batch_invariant = sequence.request.batch_invariant,
-                 .bias_first = static_cast<uint32_t>(plan->bias.size()),
-                 .num_bias = 0,
-                 .mask = -1};
-  for (uint32_t position = sequence.progress.computed; position < end; ++position) {
+                 .num_drafts = num_drafts,
+                 .lane = sequence.lane()};
+  for (uint32_t position = sequence.progress.computed; position < end - num_drafts; ++position) {
     const bool known = position < sequence.tokens.size();
     plan->tokens.push_back(known ? sequence.tokens[position] : kLastSampled);
   }
+  for (uint32_t i = 0; i < num_drafts; ++i) plan->tokens.push_back(sequence.drafts.tokens[i]);
   write_samples(sequence, plan);
   row.num_samples = static_cast<uint32_t>(plan->samples.size()) - row.sample_first;
   if (is_late) plan->late_rows.push_back(static_cast<uint32_t>(plan->rows.size()));
-  if (draws && !is_late) write_changes(sequence, plan, &row);
+  if (draws && !is_late) write_changes(sequence, plan, row);
   plan->rows.push_back(row);
-  plan->work.tokens += count;
-  (count == 1 ? plan->work.decode_keys : plan->work.chunk_pairs) +=
-      (uint64_t{sequence.progress.computed} + 1 + end) * count / 2;
+  add_row(&plan->work, sequence.progress.computed, count, count == 1 || num_drafts > 0);
 
   sequence.progress.scored = std::max(sequence.progress.scored, std::min(end + 1, sequence.num_prompt));
   sequence.progress.computed = end;
-  sequence.progress.is_parked = false;
-  sequence.take.tokens = 0;
+  sequence.progress.undone -= std::min(sequence.progress.undone, count);
+  sequence.take = {};
   prefixes_.keep_filled(sequence);
   write_saves(sequence, end - count, plan);
-  // A late row may compute its last position again, and then reads what lies in the window there.
-  kv_.advance(sequence.residency.tables, is_late ? end - 1 : end);
+  // A late row may compute its last position again, and one with drafts theirs; they then read what lies in the window
+  // there.
+  kv_.advance(sequence.residency.tables, is_late ? end - 1 : end - num_drafts);
   plan->rows.back().root = sequence.origin.root;
   if (!draws) return;
   if (sequence.beam.search) {
     sequence.beam.is_asked = true;
   } else {
-    sequence.progress.in_flight.add_draw();
+    sequence.progress.in_flight.add_draw(num_drafts);
   }
   if (sequence.state() == RequestState::kPrefilling) sequence.move_to(RequestState::kDecoding);
 }
@@ -131,7 +130,12 @@ void PlanWriter::write_row_updates(Sequence& sequence, IterationPlan* plan) {
                     sequence.tokens.size());
     }
     sequence.residency.row_is_set = true;
+  } else if (const uint32_t uncounted = sequence.residency.uncounted; uncounted > 0) {
+    append_update(plan, RowUpdateKind::kCount, sequence.residency.slot,
+                  static_cast<uint32_t>(sequence.residency.penalty_slot), 0,
+                  sequence.tokens.data() + sequence.tokens.size() - uncounted, uncounted);
   }
+  sequence.residency.uncounted = 0;
   write_tables(sequence, plan);
 }
 
@@ -182,8 +186,8 @@ void PlanWriter::write_moves(IterationPlan* plan) {
 }
 
 void PlanWriter::write_samples(const Sequence& sequence, IterationPlan* plan) const {
-  const uint32_t begin = sequence.progress.computed;
-  const uint32_t end = begin + sequence.take.tokens;
+  const uint32_t begin = sequence.progress.computed, end = begin + sequence.take.tokens;
+  const uint32_t num_drafts = sequence.take.drafts;
   for (uint32_t scored = std::max(begin + 1, sequence.progress.scored); scored < std::min(end + 1, sequence.num_prompt);
        ++scored) {
     plan->samples.push_back({.token_offset = scored - 1 - begin,
@@ -194,10 +198,14 @@ void PlanWriter::write_samples(const Sequence& sequence, IterationPlan* plan) co
   }
   if (end != sequence.wanted() || !sequence.may_sample()) return;
   const SamplingParams& sampling = sequence.request.sampling;
-  plan->samples.push_back({.token_offset = end - 1 - begin,
-                           .output_position = sequence.num_output(),
-                           .logprobs = sampling.logprobs >= 0 || sampling.tell_draws || sequence.beam.search,
-                           .processed = sampling.processed_logprobs});
+  for (uint32_t i = 0; i <= num_drafts; ++i) {
+    plan->samples.push_back({.token_offset = end - 1 - begin + i,
+                             .output_position = sequence.num_output() + i,
+                             .logprobs = sampling.logprobs >= 0 || sampling.tell_draws || sequence.beam.search,
+                             .processed = sampling.processed_logprobs,
+                             .draft = i < num_drafts ? sequence.drafts.tokens[i] : -1,
+                             .run_idx = i});
+  }
 }
 
 // ---- the tail of a plan --------------------------------------------------------------------------------------------
@@ -210,7 +218,7 @@ uint32_t PlanWriter::write_tail(const IterationPlan& plan) {
   auto late = own->late_rows.begin();
   for (uint32_t i = 0; i < own->rows.size(); ++i) {
     PlanRow& row = own->rows[i];
-    const uint32_t first = std::exchange(row.sample_first, num_kept);
+    const uint32_t first = row.sample_first;
     if (late != own->late_rows.end() && *late == i) {
       ++late;
       if (!write_late_row(own, &row)) {
@@ -218,6 +226,7 @@ uint32_t PlanWriter::write_tail(const IterationPlan& plan) {
         ++num_parked;
       }
     }
+    row.sample_first = num_kept;
     for (uint32_t k = 0; k < row.num_samples; ++k) own->samples[num_kept++] = own->samples[first + k];
   }
   own->samples.resize(num_kept);
@@ -231,39 +240,48 @@ bool PlanWriter::write_late_row(IterationPlan* plan, PlanRow* row) const {
   if (sequence == nullptr || sequence->request.id != row->request_id) return true;  // it has ended
   if (sequence->changes_are_ready() &&
       sequence->logit_changes(config_.end_of_generation).size() <= bias_entries_max_ - plan->bias.size()) {
-    write_changes(*sequence, plan, row);
+    write_changes(*sequence, plan, *row);
     kv_.settle(sequence->residency.tables, sequence->progress.computed);
     return true;
   }
   Progress& progress = sequence->progress;
   progress.in_flight.drop_draw();
-  --progress.computed;
-  progress.is_parked = true;
+  progress.set_computed(progress.computed - 1);
   return false;
 }
 
-void PlanWriter::write_changes(Sequence& sequence, IterationPlan* plan, PlanRow* row) const {
-  row->bias_first = static_cast<uint32_t>(plan->bias.size());
-  for (const auto& [token, bias] : sequence.logit_changes(config_.end_of_generation))
-    plan->bias.push_back({token, bias});
-  row->num_bias = static_cast<uint32_t>(plan->bias.size()) - row->bias_first;
+void PlanWriter::write_changes(Sequence& sequence, IterationPlan* plan, const PlanRow& row) const {
+  const auto drawn =
+      std::span(plan->samples).subspan(row.sample_first, row.num_samples).last(1 + size_t{row.num_drafts});
+  const auto add = [plan](std::span<const TokenBias> changes) {
+    const auto first = static_cast<uint32_t>(plan->bias.size());
+    for (const auto& [token, bias] : changes) plan->bias.push_back({token, bias});
+    return LogitChanges{first, static_cast<uint32_t>(changes.size())};
+  };
+  drawn[0].changes = add(sequence.logit_changes(config_.end_of_generation));
+  for (size_t i = 1; i < drawn.size(); ++i) {
+    const auto& own = sequence.drafts.changes;
+    drawn[i].changes = own.empty() ? drawn[0].changes : add(own[i - 1]);
+  }
   if (!sequence.constraint || !sequence.constraint->mask()) return;
   const TokenMaskPtr& mask = sequence.constraint->mask();
   const auto place = std::ranges::find(plan->masks, mask);
-  row->mask = static_cast<int32_t>(place - plan->masks.begin());
+  drawn[0].changes.mask = static_cast<int32_t>(place - plan->masks.begin());
   if (place == plan->masks.end()) plan->masks.push_back(mask);
 }
 
-std::vector<RequestId> PlanWriter::draws_in_flight() const {
-  std::vector<RequestId> ids;
+DrawsInFlight PlanWriter::draws_in_flight() const {
+  DrawsInFlight draws;
   for (uint64_t step = num_commits_ + 1; step <= num_plans_; ++step) {
     const IterationPlan& plan = plans_[step % plans_.size()];
     for (const PlanRow& row : plan.rows)
       for (uint32_t i = row.sample_first; i < row.sample_first + row.num_samples; ++i)
-        if (plan.samples[i].kind == TailKind::kSample) ids.push_back(row.request_id);
+        if (plan.samples[i].kind == TailKind::kSample)
+          (plan.samples[i].run_idx == 0 ? draws.certain : draws.behind_drafts).push_back(row.request_id);
   }
-  std::ranges::sort(ids);
-  return ids;
+  std::ranges::sort(draws.certain);
+  std::ranges::sort(draws.behind_drafts);
+  return draws;
 }
 
 }  // namespace llmrt

@@ -21,6 +21,12 @@
 
 namespace llmrt {
 
+// For the audit: the request of each draw in flight, in order of ids; twice where two plans draw for it.
+struct DrawsInFlight {
+  std::vector<RequestId> certain;
+  std::vector<RequestId> behind_drafts;  // which mean nothing if the drafts are wrong
+};
+
 class PlanWriter {
  public:
   PlanWriter(const SchedulerConfig& config, KvSpace& kv, Prefixes& prefixes, Running& running)
@@ -47,8 +53,7 @@ class PlanWriter {
   void note_commit(const IterationPlan& plan);
   // The device is gone, and results with it.
   void forget_in_flight();
-  // For the audit: the request of each draw in flight, in order of ids; twice where two plans draw for it.
-  std::vector<RequestId> draws_in_flight() const;
+  DrawsInFlight draws_in_flight() const;
 
  private:
   void write_row(Sequence& sequence, IterationPlan* plan);
@@ -57,8 +62,8 @@ class PlanWriter {
   void write_copy(Sequence& sequence, IterationPlan* plan);
   void write_saves(Sequence& sequence, uint32_t begin, IterationPlan* plan);
   void write_samples(const Sequence& sequence, IterationPlan* plan) const;
-  // What the drawn sample's logits are changed by: bias entries and the mask.
-  void write_changes(Sequence& sequence, IterationPlan* plan, PlanRow* row) const;
+  // What the drawn samples' logits are changed by: bias entries and the mask.
+  void write_changes(Sequence& sequence, IterationPlan* plan, const PlanRow& row) const;
   bool write_late_row(IterationPlan* plan, PlanRow* row) const;
   void write_moves(IterationPlan* plan);
 

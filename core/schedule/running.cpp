@@ -40,6 +40,7 @@ void Running::release(Sequence& sequence) {
   free_slots_.push_back(residency.slot);
   residency.slot = residency.penalty_slot = -1;
   residency.row_is_set = false;
+  residency.uncounted = 0;
 }
 
 void Running::abandon(Sequence& sequence) {

@@ -53,6 +53,10 @@ const IterationPlan* Scheduler::plan(TimeNs now) {
   LLMRT_CHECK(plans.may_write(), "a third plan before the first's commit");
   owners_->kv.poll_disk();
   flows_->exits.expire(now);
+  if (plans.has_in_flight() && flows_->drafts.awaits_tokens()) {
+    flows_->drafts.note_awaited();
+    return nullptr;
+  }
   owners_->batches.make(owners_->waiting, now);
   flows_->steps.fill(plans.num_plans() + 1, plans.has_in_flight(), now);
   if (owners_->draft.is_empty()) {
@@ -91,6 +95,7 @@ void Scheduler::commit(const IterationPlan& plan, std::span<Verdict> verdicts, T
   owners_->kv.step_is_complete();
   flows_->commits.take(plan, verdicts, now);
   owners_->journal.note_commit();
+  flows_->drafts.note_commit(plan, times, now);
   owners_->pace.observe(plan.work, times, owners_->waiting.size() > 0, now);
 }
 
@@ -123,7 +128,8 @@ const EngineStats& Scheduler::stats() const {
   return owners_->journal.stats({.num_running = owners_->running.size(),
                                  .num_waiting = owners_->waiting.size(),
                                  .num_streaming = owners_->branches.num_streaming(),
-                                 .queue_tokens = queue_tokens()},
+                                 .queue_tokens = queue_tokens(),
+                                 .drafts = flows_->drafts.stats()},
                                 owners_->kv);
 }
 

@@ -71,8 +71,8 @@ class Scheduler {
   bool has_work() const;
 
   // Ends what is past its deadline (events), then decides the next step. Null when nothing can run now: then either a
-  // step is in flight whose commit will tell more, or has_work() is false. At most 2 plans may be uncommitted. The plan
-  // stays valid and unchanged until its commit. An empty plan is never returned.
+  // step is in flight whose commit will tell more, as where a row may have drafts, or has_work() is false. At most 2
+  // plans may be uncommitted. The plan stays valid and unchanged until its commit. An empty plan is never returned.
   //
   // Where rows need a token in flight to find their logit changes, the plan's tail is not complete
   // (TailPlan::late_rows): plan_tail must be called once, after the commit of the plan before and before anything else.

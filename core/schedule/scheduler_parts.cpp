@@ -80,6 +80,12 @@ SchedulerFlows::SchedulerFlows(SchedulerOwners& o)
                  .chunks = chunks,
                  .reclaim = reclaim,
                  .exits = exits}),
+      drafts({.config = o.config,
+              .pace = o.pace,
+              .waiting = o.waiting,
+              .running = o.running,
+              .kv = o.kv,
+              .draft = o.draft}),
       steps({.config = o.config,
              .waiting = o.waiting,
              .running = o.running,
@@ -90,13 +96,15 @@ SchedulerFlows::SchedulerFlows(SchedulerOwners& o)
              .chunks = chunks,
              .yields = yields,
              .exits = exits,
-             .admission = admission}),
+             .admission = admission,
+             .drafts = drafts}),
       commits({.kv = o.kv,
                .branches = o.branches,
                .running = o.running,
                .prefixes = o.prefixes,
                .journal = o.journal,
                .yields = yields,
-               .exits = exits}) {}
+               .exits = exits,
+               .drafts = drafts}) {}
 
 }  // namespace llmrt

@@ -42,6 +42,7 @@ struct SchedulerFlows {
   Reclaim reclaim;
   Starts starts;
   Admission admission;
+  DraftChoice drafts;
   Steps steps;
   Commits commits;
 };

@@ -43,7 +43,22 @@ void StepDraft::take(Sequence& sequence, uint32_t count) {
   bias_entries_ -= bias_entries_of(sequence, sequence.take.tokens);
 }
 
+bool StepDraft::can_take_drafts(const Sequence& sequence, uint32_t count) const {
+  return count <= tokens_ && count <= samples_ && bias_entries_of_drafts(sequence, count) <= bias_entries_;
+}
+
+void StepDraft::take_drafts(Sequence& sequence, uint32_t count) {
+  sequence.take.drafts = count;
+  tokens_ -= count;
+  samples_ -= count;
+  bias_entries_ -= bias_entries_of_drafts(sequence, count);
+}
+
 void StepDraft::give_up(Sequence& sequence) {
+  tokens_ += sequence.take.drafts;
+  samples_ += sequence.take.drafts;
+  bias_entries_ += bias_entries_of_drafts(sequence, sequence.take.drafts);
+  sequence.take.drafts = 0;
   tokens_ += sequence.take.tokens;
   samples_ += sequence.samples_for(sequence.take.tokens);
   bias_entries_ += bias_entries_of(sequence, sequence.take.tokens);
@@ -58,6 +73,13 @@ bool StepDraft::has_room_for_changes(Sequence& sequence) const {
 uint64_t StepDraft::bias_entries_of(Sequence& sequence, uint32_t count) const {
   if (!sequence.draws(count) || sequence.changes_come_late()) return 0;
   return sequence.logit_changes(config_.end_of_generation).size();
+}
+
+uint64_t StepDraft::bias_entries_of_drafts(const Sequence& sequence, uint32_t count) {
+  const std::vector<std::vector<TokenBias>>& changes = sequence.drafts.changes;
+  uint64_t entries = 0;
+  for (size_t i = 0; i < std::min<size_t>(count, changes.size()); ++i) entries += changes[i].size();
+  return entries;
 }
 
 StepSoFar StepDraft::so_far(std::span<Sequence* const> running) const {

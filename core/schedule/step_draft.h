@@ -23,6 +23,7 @@ class StepDraft {
   void begin();
   bool is_empty() const { return tokens_ == config_.step_tokens_max; }
   uint32_t tokens_left() const { return tokens_; }
+  uint32_t samples_left() const { return samples_; }
 
   // The most of the next `count` tokens, behind those that it has taken, that the step can sample. A token waits whose
   // logit changes are not ready, or are more than the step has left; a step that begins with it has room. Changes that
@@ -33,6 +34,10 @@ class StepDraft {
   bool waits_for_changes(const Sequence& sequence) const;
   // `count` of them, at most tokens_left(), fit.
   void take(Sequence& sequence, uint32_t count);
+  // The first `count` of the drafts that it has proposed, behind the one token that it has taken, have room, that of
+  // their logit changes too.
+  bool can_take_drafts(const Sequence& sequence, uint32_t count) const;
+  void take_drafts(Sequence& sequence, uint32_t count);
   // The sequence yields: what it has taken is left again.
   void give_up(Sequence& sequence);
 
@@ -61,6 +66,7 @@ class StepDraft {
   bool has_room_for_changes(Sequence& sequence) const;
   // Those that the next `count` tokens need now.
   uint64_t bias_entries_of(Sequence& sequence, uint32_t count) const;
+  static uint64_t bias_entries_of_drafts(const Sequence& sequence, uint32_t count);
 
   const SchedulerConfig& config_;
   const uint64_t bias_entries_max_;

@@ -34,6 +34,7 @@ void Steps::fill(uint64_t plan, bool has_in_flight, TimeNs now) {
   take_prompts(now);
   if (leaves_out_ && !draft.is_long()) take_left_out(now);
   if (!has_in_flight) yield_idle_beams(now);
+  parts_.drafts.take(plan);
   if (leaves_out_ && !draft.is_empty()) left_out_in_ = plan;
 }
 

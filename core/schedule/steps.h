@@ -1,5 +1,5 @@
 // Fills the step that is being made, in this order: rows that need one token, then by lane the chunks of what runs and
-// the sequences that may start.
+// the sequences that may start; then the drafts of those rows.
 //
 // Patient rows (of batch and background, which decode while no client waits for them) may be left out for a long
 // interactive prompt: what they would add to its step costs them one step. With more rows than the step has tokens,
@@ -18,6 +18,7 @@
 #include "core/kv/kv_space.h"
 #include "core/schedule/admission.h"
 #include "core/schedule/chunks.h"
+#include "core/schedule/draft_choice.h"
 #include "core/schedule/exits.h"
 #include "core/schedule/fairness.h"
 #include "core/schedule/pace.h"
@@ -42,6 +43,7 @@ class Steps {
     Yields& yields;
     Exits& exits;
     Admission& admission;
+    DraftChoice& drafts;
   };
   explicit Steps(const Parts& parts);
 

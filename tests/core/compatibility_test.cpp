@@ -71,7 +71,7 @@ void share_a_step(const Change& change) {
   CHECK(plan->rows[1].request_id == 2);
   CHECK(plan->rows[0].num_tokens == 3);
   CHECK(plan->rows[0].num_samples == 1);
-  CHECK(plan->rows[0].num_bias == 0);
+  CHECK(plan->samples[0].changes.num_bias == 0);
   CHECK_FALSE(plan->rows[0].batch_invariant);
   CHECK(scheduler.check_books().ok());
 }

@@ -431,7 +431,7 @@ TEST_CASE("a step that is lowered part by part is the step that is lowered whole
   plan.samples[1].kind = TailKind::kScore;
   plan.samples[1].forced_token = 7;
   plan.bias = {{3, 1.0f}};
-  plan.rows[2].num_bias = 1;
+  plan.samples[2].changes.num_bias = 1;
   Lowering lowering(model, {}, 2048, 256);
   lowering.state_config({}, PlanLimits(), 1 << 16, kDevice);
   LoweredStep whole, parts;

@@ -207,6 +207,9 @@ void Script::print_updates() {
       case RowUpdateKind::kRecount:
         say(fmt::format("recount {}: {} of the prompt in {}", update.arg0, update.arg1, payload));
         break;
+      case RowUpdateKind::kCount:
+        say(fmt::format("count {}: {}", update.arg0, payload));
+        break;
       case RowUpdateKind::kClear:
         say(fmt::format("clear slot {}", update.slot));
         break;
@@ -220,7 +223,9 @@ void Script::print_updates() {
 void Script::print_bias() {
   for (const PlanRow& row : last_plan_->rows) {
     std::string text = fmt::format("{}:", row.request_id);
-    for (uint32_t i = row.bias_first; i < row.bias_first + row.num_bias; ++i) {
+    if (row.num_samples == 0) continue;
+    const LogitChanges& changes = last_plan_->samples[row.sample_first + row.num_samples - 1].changes;
+    for (uint32_t i = changes.bias_first; i < changes.bias_first + changes.num_bias; ++i) {
       text += fmt::format(" {}{:+}", last_plan_->bias[i].token, last_plan_->bias[i].bias);
     }
     say(text);

@@ -42,8 +42,8 @@ struct Client {
     for (Client* other : together) other->cancelled = true;
     engine->cancel(id, {}, plan->disconnects ? FinishReason::kDisconnected : FinishReason::kCancelled);
   }
-  // Of steps that are under way.
-  static constexpr size_t kTokensWhilePausedMax = 2;
+  // Of steps that are under way: one with drafts has none behind it.
+  static constexpr size_t kTokensWhilePausedMax = 1 + kDraftTokensMax;
   void pause(bool paused) {
     is_paused = paused;
     tokens_at_pause = got.tokens.size();

@@ -6,6 +6,7 @@
 
 #include "core/engine/flights.h"
 #include "tests/fakes/late_mask.h"
+#include "tests/fakes/scripted_drafts.h"
 #include "tests/fakes/sim_clock.h"
 
 namespace llmrt::test::groups {
@@ -70,6 +71,7 @@ class Simulation {
     LateMask::make_fresh(&request);
     client.branches.resize(request.n);
     ask_alone(client);
+    if (client.right_drafts_of_16 >= 0) add_drafts(client);
     for (uint32_t i = 0; i < request.n; ++i) by_id_[request.id + i] = {&client, i};
     ++coverage_.requests;
     if (const Status status = scheduler_.check(request); !status) {
@@ -93,6 +95,15 @@ class Simulation {
       alone.sampling.branch = i;
       client.branches[i].alone = answer_alone(alone, *tokenizer_, poison, groups);
     }
+  }
+
+  static void add_drafts(Client& client) {
+    DraftScript script{.seed = client.request.id,
+                       .right_of_16 = static_cast<uint32_t>(client.right_drafts_of_16),
+                       .vocab_size = kFakeVocab};
+    for (const Client::Branch& branch : client.branches) script.answers.push_back(branch.alone.tokens);
+    const uint32_t tokens_max = 1 + static_cast<uint32_t>(client.request.id % kDraftTokensMax);
+    client.request.speculation = Speculation{std::make_shared<ScriptedDrafts>(std::move(script)), tokens_max};
   }
 
   // Whether the pools, all of them its own, hold a branch to its end.
@@ -160,8 +171,10 @@ class Simulation {
     if (!output) return output.error();
     std::vector<Verdict> verdicts(plan.samples.size());
     for (const PlanRow& row : plan.rows)
-      for (uint32_t i = row.sample_first; i < row.sample_first + row.num_samples; ++i)
+      for (uint32_t i = row.sample_first; i < row.sample_first + row.num_samples; ++i) {
         verdicts[i] = judge(row, output->results[i], output->logprobs.empty() ? nullptr : &output->logprobs[i]);
+        if (ends_run(plan.samples[i], verdicts[i])) break;
+      }
     scheduler_.commit(plan, verdicts, now_, {});
     return {};
   }
@@ -249,6 +262,8 @@ class Simulation {
     coverage_.preemptions += stats.num_preemptions;
     coverage_.swaps += stats.num_swaps;
     coverage_.parked += stats.num_parked;
+    coverage_.drafts_proposed += stats.drafts.num_proposed;
+    coverage_.drafts_accepted += stats.drafts.num_accepted;
     coverage_.states_evicted += stats.states.num_evicted;
     if (stats.states.checkpoints > stats.states.records_total || stats.states.records_used != 0)
       return fmt::format("{} records are held in the end", stats.states.records_used);

@@ -21,6 +21,7 @@ struct Coverage {
   uint64_t states_evicted = 0;
   uint64_t late_rows = 0, parked = 0, searches = 0;
   uint64_t searches_with_states = 0;
+  uint64_t drafts_proposed = 0, drafts_accepted = 0;
   uint64_t refused = 0, exhausted = 0, poisoned = 0, finished = 0;
 };
 

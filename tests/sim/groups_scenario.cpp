@@ -151,6 +151,7 @@ Scenario make_scenario(uint64_t seed) {
   for (uint32_t i = dice.between(5, 30); i-- > 0;) {
     scenario.clients.push_back(random_client(texts, config, dice));
     choose_draws(scenario.clients.back().request, own);
+    if (seed % 2 == 0 && i % 3 != 0) scenario.clients.back().right_drafts_of_16 = i % 2 == 0 ? 16 : 12;
     scenario.clients.back().arrival_tick = tick += dice.between(0, dice.one_of({0, 3, 12}));
   }
   return scenario;

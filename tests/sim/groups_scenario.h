@@ -16,6 +16,7 @@ struct Client {
   Request request;  // each run gives it fresh masks
   uint32_t arrival_tick = 0;
   int cancel_after_ticks = -1;
+  int right_drafts_of_16 = -1;  // its answers are drafted (scripted_drafts.h); -1 = they are not
   struct Branch {
     FakeAnswer alone;
     std::vector<int32_t> tokens;

@@ -169,6 +169,13 @@ void add_constraint(const Scenario& scenario, Request& request) {
                                                             .fail_one_in = dice.one_in(8) ? 40u : 0u});
 }
 
+// By dice of its own, too.
+void add_drafts(const Scenario& scenario, ClientPlan& client) {
+  Dice dice(scenario.seed ^ 0x589965cc75374cc3 ^ (scenario.clients.size() << 24));
+  if (scenario.has_drafts() && !dice.one_in(3))
+    client.right_drafts_of_16 = static_cast<int>(dice.one_of({0, 8, 14, 16}));
+}
+
 // By dice of its own, too. Beams cannot be paused.
 void add_pause(const Scenario& scenario, ClientPlan& client) {
   Dice dice(scenario.seed ^ 0x8ebc6af09c88c6e3 ^ (scenario.clients.size() << 16));
@@ -247,6 +254,11 @@ void choose_model(Scenario& scenario) {
   if (Dice(scenario.seed ^ 0xe7037ed1a0b428db).one_in(5)) scenario.backend.groups = kFakeHybrid;
 }
 
+// Some drafts are those of the client's own text.
+void choose_drafts(Scenario& scenario) {
+  scenario.config.ngram_drafts = Dice(scenario.seed ^ 0xc2b2ae3d27d4eb4f).one_in(6);
+}
+
 // Whether all clients of a run have a salt: else few of them share parts of blocks.
 bool is_salted(const Scenario& scenario) {
   return Dice(scenario.seed ^ 0xbf58476d1ce4e5b9).one_in(2);
@@ -298,6 +310,7 @@ void add_clients(Scenario& scenario, bool under_pressure, uint32_t tick, Dice& d
     if (is_salted(scenario) && client.request.cache_salt.empty()) client.request.cache_salt = "salt";
     begin_answer(client.request, scenario.backend, dice);
     add_pause(scenario, client);
+    add_drafts(scenario, client);
     tick += dice.between(0, ticks_between);
     client.arrival_tick = tick;
     scenario.clients.push_back(std::move(client));
@@ -305,6 +318,10 @@ void add_clients(Scenario& scenario, bool under_pressure, uint32_t tick, Dice& d
 }
 
 }  // namespace
+
+bool Scenario::has_drafts() const {
+  return Dice(seed ^ 0x165667b19e3779f9).one_in(2);
+}
 
 Scenario make_scenario(uint64_t seed) {
   Dice dice(seed);
@@ -317,6 +334,7 @@ Scenario make_scenario(uint64_t seed) {
   choose_queue(scenario);
   choose_chunks(scenario);
   choose_model(scenario);
+  choose_drafts(scenario);
   if (dice.one_in(4)) scenario.backend.poison = dice.one_of({50, 500});
   scenario.backend.move_ms = 0.001 * dice.one_of({1, 10, 100, 1000});
   if (dice.one_in(15)) scenario.backend.lost_at_submit = dice.between(12, 80);  // after the measured steps of the start

@@ -20,6 +20,7 @@ struct ClientPlan {
   bool disconnects = false;        // where it cancels
   int pause_at_ticks = -1;         // from its arrival: takes no more ...
   int pause_ticks = 0;             // ... for so long
+  int right_drafts_of_16 = -1;     // its answers are drafted (scripted_drafts.h); -1 = they are not
 };
 
 struct Scenario {
@@ -29,6 +30,7 @@ struct Scenario {
   std::deque<ClientPlan> clients;  // those of a later wave stand behind, and none moves
   uint32_t tick_ms_max = 0;
 
+  bool has_drafts() const;                                      // of some clients
   bool is_hybrid() const { return backend.groups.size() > 1; }  // a model with a state beside its attention
 };
 

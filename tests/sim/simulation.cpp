@@ -9,6 +9,7 @@
 
 #include "core/engine/engine.h"
 #include "tests/fakes/late_mask.h"
+#include "tests/fakes/scripted_drafts.h"
 #include "tests/fakes/sim_clock.h"
 #include "tests/sim/client.h"
 
@@ -105,6 +106,12 @@ std::string Simulation::arrive(size_t first) {
   for (uint32_t branch = 0; branch < n; ++branch) sink->branches.push_back(clients_[first + branch].get());
   if (request.deadline_ns != 0) request.deadline_ns += clock_.now_ns();
   LateMask::make_fresh(&request);
+  if (const int right = clients_[first]->plan->right_drafts_of_16; right >= 0) {
+    DraftScript script{.seed = random_(), .right_of_16 = static_cast<uint32_t>(right), .vocab_size = kFakeVocab};
+    for (uint32_t branch = 0; branch < n; ++branch) script.answers.push_back(clients_[first + branch]->alone.tokens);
+    request.speculation = Speculation{std::make_shared<ScriptedDrafts>(std::move(script)),
+                                      1 + static_cast<uint32_t>(random_() % kDraftTokensMax)};
+  }
   request.sink = sink;
   const EngineConfig& config = engine_->config();
   const TimeNs expiry_ns = config.request_timeout_ms > 0 ? clock_.now_ns() + config.request_timeout_ms * kMs : 0;
@@ -195,6 +202,10 @@ std::string Simulation::after_all() {
   coverage_->num_preemptions += stats.num_preemptions;
   coverage_->num_swaps += stats.num_swaps;
   coverage_->num_parked += stats.num_parked;
+  coverage_->drafts_proposed += stats.drafts.num_proposed;
+  coverage_->drafts_accepted += stats.drafts.num_accepted;
+  coverage_->steps_awaited += stats.drafts.num_awaited;
+  if (scenario_.is_hybrid() && stats.drafts.num_proposed > 0) return "drafts in a model with states";
   coverage_->blocks_stored += stats.blocks_stored;
   coverage_->blocks_loaded += stats.blocks_loaded;
   coverage_->num_hybrids += scenario_.is_hybrid();

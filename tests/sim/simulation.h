@@ -17,6 +17,7 @@ struct Coverage {
   uint64_t num_runs = 0, num_requests = 0, num_branches = 0, num_refused = 0, num_steps = 0, num_tokens = 0,
            num_preemptions = 0, num_swaps = 0;
   uint64_t num_parked = 0;  // draws put off by a late mask
+  uint64_t drafts_proposed = 0, drafts_accepted = 0, steps_awaited = 0;
   uint64_t blocks_stored = 0, blocks_loaded = 0;
   uint64_t cached_tokens = 0, partial_hits = 0;                      // of prompts; hits that end inside a block
   uint64_t num_searches = 0;                                         // beam searches that came to their end

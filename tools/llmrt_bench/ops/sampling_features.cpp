@@ -38,9 +38,9 @@ IterationPlan featured_setup_plan(const ProbeShape& shape, uint32_t sequence_idx
 }
 
 void add_bias(uint32_t row_idx, uint32_t vocab_size, IterationPlan* plan) {
-  PlanRow& row = plan->rows[row_idx];
-  row.bias_first = static_cast<uint32_t>(plan->bias.size());
-  row.num_bias = kBiasEntries;
+  const PlanRow& row = plan->rows[row_idx];
+  LogitChanges& changes = plan->samples[row.sample_first + row.num_samples - 1].changes;
+  changes = {.bias_first = static_cast<uint32_t>(plan->bias.size()), .num_bias = kBiasEntries};
   for (uint32_t i = 0; i < kBiasEntries; ++i) {
     const float bias = i == 0 ? -std::numeric_limits<float>::infinity() : i % 2 ? 2.5f : -1.5f;
     plan->bias.push_back({static_cast<int32_t>(token_of(row.slot, 7 + 3 * i, vocab_size)), bias});

@@ -1,0 +1,12 @@
+#include "core/request/draft_rules.h"
+
+#include <algorithm>
+
+namespace llmrt {
+
+bool gets_drafts(const Request& request) {
+  return request.speculation && request.speculation->source &&
+         std::ranges::none_of(kNoDrafts, [&](const DraftRule& rule) { return rule.applies(request); });
+}
+
+}  // namespace llmrt

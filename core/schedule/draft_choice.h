@@ -1,0 +1,98 @@
+// Which rows of a step compute drafts, and how many: as many as make the step's tokens come faster by what the cost
+// model foretells, and by how often the row's last drafts were right.
+//
+// Drafts go behind all that a step computes anyway: they take what is left of its tokens, samples, room for logit
+// changes and blocks, and nobody yields for them. Rows of batch, evaluation and background have none while requests
+// wait. A class whose drafts have not paid gets none for some hundred steps, then they are tried again. A model with
+// states has none: a state cannot go back.
+//
+// Owns what drafts have gained by class, and its statistics; writes RowTake::drafts and the numbers in Drafts. No
+// errors. Allocates nothing in the steady state but for logit changes behind drafts. The engine's thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/kv/kv_space.h"
+#include "core/metrics/draft_stats.h"
+#include "core/request/sequence.h"
+#include "core/schedule/fairness.h"
+#include "core/schedule/iteration_plan.h"
+#include "core/schedule/pace.h"
+#include "core/schedule/running.h"
+#include "core/schedule/step_draft.h"
+#include "core/schedule/waiting.h"
+
+namespace llmrt {
+
+class DraftChoice {
+ public:
+  struct Parts {
+    const SchedulerConfig& config;
+    const Pace& pace;
+    const Waiting& waiting;
+    const Running& running;
+    KvSpace& kv;
+    StepDraft& draft;
+  };
+  explicit DraftChoice(const Parts& parts);
+
+  // Whether the step behind the one in flight is better planned when that one's tokens are known: some row will have
+  // drafts behind them, or it is not known how many of its drafts were right.
+  bool awaits_tokens() const;
+  void note_awaited() { ++stats_.num_awaited; }
+  // All rows have taken their tokens of the plan with this number.
+  void take(uint64_t plan);
+
+  // The drafts of a row were verified: so many of them right, and the next one, if there is one, wrong or not told
+  // (`is_told`), since the answer ended.
+  void note_run(Sequence& sequence, uint32_t num_drafts, uint32_t num_right, bool is_told);
+  // The rows' tokens are known: `num_tokens` of each lane, of so many rows that drew.
+  void note_commit(const IterationPlan& plan, const StepTimes& times, TimeNs now);
+
+  const DraftStats& stats() const { return stats_; }
+
+ private:
+  // What drafts have gained in a class since it was last looked at.
+  struct Gain {
+    double num_right = 0, num_told = 0;  // fading
+    uint64_t tokens = 0, rows = 0;       // right drafts of these steps, and rows that drew
+    double ms = 0, ms_without = 0;       // from result to result, and what it would have been without drafts
+    uint32_t num_steps = 0, num_unused = 0;
+    uint32_t step_tokens = 0;  // right drafts of the step that is being committed
+    uint64_t off_until = 0;    // plan
+    uint32_t off_steps = 0;    // the last time
+    bool is_trial = false;     // what the cost model says of drafts may be wrong: they are taken once
+  };
+  struct Candidate {
+    double chance;  // that it and all before it are right
+    Sequence* row;
+  };
+
+  Gain& gain_of(const Sequence& sequence) { return gains_[static_cast<size_t>(sequence.lane())]; }
+  const Gain& gain_of(const Sequence& sequence) const { return gains_[static_cast<size_t>(sequence.lane())]; }
+  bool may_have_drafts(const Sequence& sequence) const;
+  double chance_of_next(const Sequence& sequence) const;
+  void find_candidates();
+  size_t most_that_pay() const;
+  void take_first(size_t count);
+  double pause_ms(uint64_t step, double step_ms, TimeNs now);
+  void judge(Gain& gain);
+  void turn_off(Gain& gain);
+
+  const Parts parts_;
+  const bool has_states_;
+  std::array<Gain, kNumLanes> gains_;
+  std::vector<Candidate> candidates_;
+  StepWork work_;           // of the step without drafts
+  uint32_t num_drawn_ = 0;  // its rows that draw
+  uint64_t plan_ = 0;       // the newest
+  uint64_t last_step_ = 0;  // that was committed, and when
+  TimeNs last_commit_ns_ = 0;
+  double pause_without_ms_ = 0;  // between steps without drafts, the mean of the last
+  DraftStats stats_;
+};
+
+}  // namespace llmrt
