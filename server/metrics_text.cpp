@@ -289,6 +289,14 @@ void write_engine(MetricsWriter& out, const EngineStats& stats, const ServedMode
   out.counter("plan_seconds_total", stats.plan_ms * 1e-3, "Time spent planning and lowering.");
   out.counter("parked_draws_total", stats.num_parked,
               "Draws put off to a later step, as the mask or the logit changes were not there in time.");
+  out.counter("draft_tokens_total", stats.drafts.num_proposed, "Drafts that were verified.");
+  out.counter("draft_tokens_accepted_total", stats.drafts.num_accepted, "Of these the right ones: tokens of answers.");
+  out.counter("draft_runs_total", stats.drafts.num_runs, "Rows of steps that verified drafts.");
+  out.counter("draft_steps_total", stats.drafts.num_steps, "Steps with drafts.");
+  out.counter("draft_steps_off_total", stats.drafts.num_steps_off,
+              "Steps in which a row had no drafts as they had not paid for its class.");
+  out.counter("draft_steps_awaited_total", stats.drafts.num_awaited,
+              "Steps that were planned when the one before had ended, for drafts.");
   out.counter("mask_wait_seconds_total", stats.mask_wait_ms * 1e-3, "Time that steps waited for masks of grammars.");
   out.counter("device_seconds_total", stats.device_ms * 1e-3, "Time of the device's lists.");
   out.counter("busy_seconds_total", stats.wall_ms * 1e-3, "Wall time of steps; device idle = 1 - device / busy.");

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/keyed_hash.h"
+#include "core/speculate/ngram_drafter.h"
 #include "server/bad_words.h"
 #include "server/key_ring.h"
 #include "server/known_fields.h"
@@ -211,6 +212,52 @@ std::string read_salt(Fields& fields, const ParseContext& context) {
   return scoped_salt(context.key_salt, from_header);
 }
 
+// The text of a prediction, which has parts as a message does.
+std::string predicted_text(Fields& fields, const json::object& prediction) {
+  std::string text;
+  const json::value* content = prediction.if_contains("content");
+  const auto add = [&](const json::value& part) {
+    const json::value* words = part.is_object() ? part.get_object().if_contains("text") : &part;
+    if (words == nullptr || !words->is_string())
+      return fields.fail("prediction", "expected content of text, or of parts with text");
+    text += std::string_view(words->get_string());
+  };
+  if (content == nullptr || !content->is_array())
+    add(content == nullptr ? json::value() : *content);
+  else
+    for (const json::value& part : content->get_array()) add(part);
+  return text;
+}
+
+// A prediction is drafted from, unless the request wants no drafts; more of it than an answer can have is left out.
+std::optional<Speculation> read_speculation(Fields& fields, const ServedModel& model) {
+  Speculation speculation;
+  std::optional<std::string> mode;
+  if (const json::object* asked = fields.object("speculative")) {
+    Fields inner(*asked, "speculative.");
+    mode = inner.string("mode", 64).value_or("ngram");
+    if (*mode != "ngram" && *mode != "none")
+      inner.fail("mode", fmt::format("expected \"ngram\" or \"none\", found \"{}\"", shown_name(*mode)));
+    speculation.tokens_max =
+        static_cast<uint32_t>(inner.integer("draft_tokens", 1, kDraftTokensMax).value_or(kDraftTokensDefault));
+    inner.refuse_unread();
+    if (inner.error()) fields.fail(*inner.error());
+  }
+  const json::object* prediction = fields.object("prediction");
+  if (!mode && prediction == nullptr) return std::nullopt;
+  std::vector<int32_t> predicted;
+  if (prediction != nullptr) {
+    const std::string text = predicted_text(fields, *prediction);
+    if (fields.failed()) return std::nullopt;
+    if (model.tokenizer && mode != "none")
+      predicted =
+          model.tokenizer->encode(text, {.parse_special = false, .add_bos = false, .tokens_max = model.context_max});
+    if (predicted.size() > model.context_max) predicted.clear();  // it was not read to its end
+  }
+  if (mode != "none") speculation.source = std::make_shared<const NgramDrafts>(std::move(predicted));
+  return speculation;
+}
+
 // Fields that others know, at the value that changes nothing. Most are in server/known_fields.h; these have values of
 // their own.
 void read_neutral(Fields& fields) {
@@ -284,6 +331,7 @@ SharedFields read_shared(Fields& fields, const ServedModel& model, const ParseCo
   shared.batch_invariant = fields.boolean("batch_invariant").value_or(false);
   shared.deadline_ms = static_cast<uint32_t>(fields.integer("deadline_ms", 1, 1 << 30).value_or(0));
   shared.cache_salt = read_salt(fields, context);
+  shared.speculation = read_speculation(fields, model);
   return shared;
 }
 
@@ -306,6 +354,7 @@ Request make_request(Fields& fields, const SharedFields& shared, const ServedMod
   request.batch_invariant = shared.batch_invariant;
   request.deadline_ms = shared.deadline_ms;
   request.cache_salt = shared.cache_salt;
+  request.speculation = shared.speculation;
   request.policy = model.policy;
   if (!request.beam || fields.failed()) return request;
   if (const Status status = validate(request, model.vocab_size); !status) {  // says what does not go together with it

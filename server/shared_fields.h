@@ -27,6 +27,7 @@ struct SharedFields {
   RequestClass request_class = RequestClass::kInteractive;
   bool batch_invariant = false;
   std::string cache_salt;
+  std::optional<Speculation> speculation;
 };
 SharedFields read_shared(Fields& fields, const ServedModel& model, const ParseContext& context);
 

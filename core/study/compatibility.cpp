@@ -22,13 +22,14 @@ constexpr Compatibility kTable[] = {
     {"beam search", kOneStep, "each beam is a row that draws nothing"},
     {"cache salt", kOneStep, "it keeps KV blocks apart, not rows"},
     {"grammar", kOneStep, "each row has a mask of its own or none; rows in one state share one"},
+    {"drafts", kOneStep, "a row with drafts has more tokens and sampled rows in the step; a grammar's row has none"},
     {"model", kOtherEngine, "an engine holds the weights of one, and its KV blocks mean nothing to another"},
     {"tokenizer", kOtherEngine, "token ids, stop strings and ends of answers are the engine's"},
     {"quantization", kOtherEngine, "the weights of one encoding are another model's weights"},
     {"KV dtype", kOtherEngine, "the pool has one layout"},
     {"device", kOtherEngine, "an engine has one device and its queue; groups of devices are not there yet"},
     {"adapter", kNotThere, "rows and KV blocks know which one they have; no backend has kernels for their weights"},
-    {"draft model", kNotThere, "no row checks tokens that a smaller model has proposed"},
+    {"draft model", kNotThere, "no second model runs beside an engine's own"},
 };
 
 const char* sharing_text(Sharing sharing) {

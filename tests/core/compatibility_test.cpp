@@ -15,6 +15,7 @@
 #include "core/engine/lower.h"
 #include "core/sample/logits_processor.h"
 #include "core/schedule/scheduler.h"
+#include "core/speculate/ngram_drafter.h"
 #include "server/api_request.h"
 #include "server/json_reader.h"
 #include "tests/fakes/fake_backend.h"
@@ -299,6 +300,11 @@ const std::map<std::string, std::function<void()>> kChecks = {
        share_a_step([](Request& request) {
          request.constraint = std::make_shared<FakeConstraint>(FakeConstraintConfig{.seed = 3});
        });
+     }},
+    {"drafts",
+     [] {
+       share_a_step([](Request& request) { request.speculation = Speculation{std::make_shared<NgramDrafts>()}; });
+       share_a_step([](Request& request) { request.speculation = Speculation{}; });
      }},
     {"draft model",
      [] {

@@ -9,6 +9,7 @@
 
 #include "backends/backends.h"
 #include "tests/fakes/planted_backend.h"
+#include "tests/fakes/scripted_drafts.h"
 #include "tests/models/model_harness.h"
 
 namespace llmrt::test {
@@ -112,6 +113,7 @@ struct Serving {
   bool (*happened)(const EngineStats&, int64_t num_again);
   int num_runs = 1;
   bool beside_default_rows = false;
+  bool has_drafts = false;
 };
 
 // Without a prefix cache: only what a serving means to be found again is.
@@ -163,6 +165,10 @@ bool is_swapped(const EngineStats& stats, int64_t num_again) {
   return stats.num_swaps > 0 && stats.num_swaps == stats.num_preemptions && stats.blocks_loaded > 0 && num_again < 50;
 }
 
+bool is_drafted(const EngineStats& stats, int64_t) {
+  return stats.drafts.num_accepted > 20 && stats.drafts.num_proposed > stats.drafts.num_accepted + 5;
+}
+
 const Serving kServings[] = {
     {"batched, branches share a prompt, no overlap", [](EngineConfig& config) { config.overlap = false; }, is_batched},
     {"batched, branches share a prompt, overlap", [](EngineConfig&) {}, is_batched},
@@ -171,6 +177,7 @@ const Serving kServings[] = {
     {"behind a cached prefix", set_prefix_cache, is_behind_prefix, 2},
     {"preempted and recomputed", set_small_pool<OnExhaustion::kRecompute>, is_recomputed},
     {"preempted and swapped to the host", set_small_pool<OnExhaustion::kSwap>, is_swapped},
+    {"with drafts, some of them wrong", [](EngineConfig&) {}, is_drafted, 1, false, true},
 };
 
 // The last is long, for several splits of keys and several tiles of rows, and has branches; they begin inside a block.
@@ -217,6 +224,18 @@ std::vector<int32_t> tokens_of(const Answer& answer) {
   return tokens;
 }
 
+// Each answer is known to its drafts, `answers` in the prompts' order, a branch after the other.
+void add_drafts(std::span<const Answer> answers, uint32_t right_of_16, uint32_t vocab_size,
+                std::vector<Prompt>* prompts) {
+  size_t next = 0;
+  for (Prompt& prompt : *prompts) {
+    DraftScript script{.seed = next, .right_of_16 = right_of_16, .vocab_size = static_cast<int32_t>(vocab_size)};
+    for (uint32_t branch = 0; branch < prompt.n; ++branch) script.answers.push_back(tokens_of(answers[next++]));
+    prompt.speculation =
+        Speculation{std::make_shared<ScriptedDrafts>(std::move(script)), static_cast<uint32_t>(1 + next % 7)};
+  }
+}
+
 int64_t num_positions(const std::vector<Prompt>& prompts) {
   int64_t count = 0;
   for (const Prompt& prompt : prompts) count += prompt.tokens.size() - 1 + prompt.n * prompt.max_tokens;
@@ -236,6 +255,13 @@ TEST_CASE("a text does not depend on batching, chunks, preemption, cached prefix
       const uint64_t hits_before = model.engine().stats().prefix_hits;
       check("prefixes out of the cache", alone, model.run(prompts_of(model, true)));
       CHECK(model.engine().stats().prefix_hits > hits_before + 20);
+    }
+    {
+      ModelUnderTest model(path, device, small_config());
+      std::vector<Prompt> drafted = prompts_of(model, true);
+      add_drafts(alone, 13, model.engine().model().config.vocab_size, &drafted);
+      check("drafts, some of them wrong", alone, model.run(drafted));
+      CHECK(is_drafted(model.engine().stats(), 0));
     }
     ModelUnderTest model(path, device, tight_config());
     check("tiny chunks and a pool that forces preemption", alone, model.run(prompts_of(model, true)));
@@ -267,6 +293,7 @@ TEST_CASE("a batch-invariant request has the same numbers however it is served",
       ModelUnderTest model(path, device, config);
       std::vector<Prompt> together = prompts;
       if (serving.beside_default_rows) add_default_rows(&together);
+      if (serving.has_drafts) add_drafts(alone, 13, model.engine().model().config.vocab_size, &together);
       for (int i = 0; i < serving.num_runs; ++i) {
         std::vector<Answer> answers = model.run(together);
         answers.resize(alone.size());  // default rows are the last

@@ -52,6 +52,7 @@ Request request_of(const Prompt& prompt, std::shared_ptr<EventSink> sink) {
   request.sampling.branch = prompt.branch;
   request.sampling.logprobs = kLogprobAlternativesMax;
   request.batch_invariant = prompt.batch_invariant;
+  request.speculation = prompt.speculation;
   request.stop.ignore_eos = true;
   request.sink = std::move(sink);
   return request;

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct Prompt {
   float temperature = 0;
   uint32_t n = 1;
   uint32_t branch = 0;  // draws what that branch of n draws
+  std::optional<Speculation> speculation = {};
 };
 
 // The devices that a model test runs on: LLMRT_TEST_DEVICES (comma separated), else every usable one.

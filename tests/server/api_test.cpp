@@ -324,6 +324,33 @@ TEST_CASE("hints that OpenAI's clients send change nothing") {
   CHECK(hints.headers.empty());
 }
 
+TEST_CASE("drafts are asked for by name, and a prediction is drafted from") {
+  const auto asked = [](const char* fields) {
+    return completion(fmt::format(R"({{"prompt": "abc", {}}})", fields)).prompts[0].request.speculation;
+  };
+  CHECK_FALSE(asked(R"("max_tokens": 3)"));
+  const auto none = asked(R"("speculative": {"mode": "none"}, "prediction": {"type": "content", "content": "xyz"})");
+  REQUIRE(none);
+  CHECK(none->source == nullptr);
+  const auto few = asked(R"("speculative": {"draft_tokens": 2})");
+  REQUIRE(few);
+  CHECK(few->source != nullptr);
+  CHECK(few->tokens_max == 2);
+  for (const char* content : {R"("xyz")", R"([{"type": "text", "text": "x"}, {"type": "text", "text": "yz"}])"}) {
+    const auto predicted = asked(fmt::format(R"("prediction": {{"type": "content", "content": {}}})", content).c_str());
+    REQUIRE(predicted);
+    std::vector<int32_t> drafts;
+    predicted->source->begin(3)->propose(std::vector<int32_t>{'a', 'b', 'c', 'x'}, 4, &drafts);
+    CHECK(std::string(drafts.begin(), drafts.begin() + 2) == "yz");
+  }
+  for (const char* wrong : {R"("speculative": {"mode": "eagle"})", R"("speculative": {"draft_tokens": 0})",
+                            R"("speculative": {"draft_tokens": 17})", R"("speculative": {"modes": "ngram"})",
+                            R"("speculative": true)"})
+    CHECK(completion_error(fmt::format(R"({{"prompt": "a", {}}})", wrong)).param.starts_with("speculative"));
+  for (const char* wrong : {R"("prediction": "x")", R"("prediction": {})", R"("prediction": {"content": [5]})"})
+    CHECK(completion_error(fmt::format(R"({{"prompt": "a", {}}})", wrong)).param == "prediction");
+}
+
 TEST_CASE("a prompt that leaves no room is refused with both lengths, a longer answer is cut to the room") {
   const ServedModel model = letter_model(10);
   const ApiError error = completion_error(R"({"prompt": "0123456789", "max_tokens": 5})", model);

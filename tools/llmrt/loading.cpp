@@ -318,6 +318,19 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->capture_default_str()
       ->group(group);
   command
+      .add_option("--speculative", options.speculative,
+                  "where drafts of a request's next tokens come from, when it says nothing of it: ngram, from its own "
+                  "prompt and answer, or none. Drafts change no answer; those that are right save steps")
+      ->type_name("MODE")
+      ->check(one_of({"none", "ngram"}))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--draft-tokens", config.draft_tokens, "drafts of a row in a step, at most")
+      ->type_name("N")
+      ->check(number_range(1u, kDraftTokensMax))
+      ->capture_default_str()
+      ->group(group);
+  command
       .add_flag("--no-overlap", options.no_overlap,
                 "plan a step only after the one before has ended; the tokens are the same")
       ->group(group);
@@ -397,6 +410,7 @@ EngineConfig engine_config(const EngineOptions& options) {
   config.on_exhaustion = *parse_on_exhaustion(options.on_exhaustion);
   config.batching = *parse_batching(options.batching);
   config.overlap = !options.no_overlap;
+  config.ngram_drafts = options.speculative == "ngram";
   config.allows_batch_invariant = !options.no_batch_invariant;
   if (!options.allow_classes.empty()) config.allowed_classes = allowed_classes_of(options.allow_classes);
   config.class_shares = class_shares_of(options.class_shares);
