@@ -1,6 +1,7 @@
 # The CUDA backend: nvcc compiles the kernels, the C++ compiler everything else. cudart is linked statically and opens
 # libcuda at run time; cuBLAS is opened at run time. Without nvcc the backend is left out.
 #   LLMRT_CUDA_RACECHECK       ON: for compute-sanitizer's racecheck (backends/cuda/warpgroup.cuh); a little slower
+#   LLMRT_CUDA_QUICK           ON: hardly optimised kernels in a third of the time, where nothing will run them
 #   LLMRT_CUDA_ARCHITECTURES   as for -gencode, from 75 on: 90a (default), 89, 75-virtual, ...; each takes its time.
 #                              tools/build takes those of the GPUs that are there.
 set(LLMRT_CUDA_ARCHITECTURES 90a CACHE STRING "Targets of the CUDA kernels: N (machine code and PTX), Na or N-virtual (PTX)")
@@ -39,7 +40,8 @@ target_include_directories(llmrt_backends_cuda_kernels PRIVATE ${CMAKE_BINARY_DI
 # 177: functions that only Hopper's code calls, in the code for others.
 target_compile_options(llmrt_backends_cuda_kernels PRIVATE --expt-relaxed-constexpr --extended-lambda
                        --diag-suppress=177
-                       -Xcompiler=-Wall,-Wextra $<$<BOOL:${LLMRT_CUDA_VERBOSE}>:-Xptxas=-v>)
+                       -Xcompiler=-Wall,-Wextra $<$<BOOL:${LLMRT_CUDA_VERBOSE}>:-Xptxas=-v>
+                       $<$<BOOL:${LLMRT_CUDA_QUICK}>:-Xcicc=-O1>)
 # fmt 9 leaves constexpr out under nvcc, but not consteval, which needs it.
 target_compile_definitions(llmrt_backends_cuda_kernels PRIVATE FMT_USE_CONSTEXPR=1
                            $<$<BOOL:${LLMRT_CUDA_RACECHECK}>:LLMRT_RACECHECK=1>)

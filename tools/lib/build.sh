@@ -36,7 +36,8 @@ prepare_build() {
   fi
   if [[ $with_cuda == yes ]] && find_nvcc; then
     find_cuda_architectures
-    configure_options+=(-DLLMRT_CUDA=ON "-DCMAKE_CUDA_COMPILER=$nvcc" "-DLLMRT_CUDA_ARCHITECTURES=$cuda_architectures")
+    configure_options+=(-DLLMRT_CUDA=ON "-DCMAKE_CUDA_COMPILER=$nvcc" "-DLLMRT_CUDA_ARCHITECTURES=$cuda_architectures"
+      -DLLMRT_CUDA_QUICK=OFF)
   else
     [[ $with_cuda == yes ]] && warn "no nvcc, neither here nor from PyPI: building without the CUDA backend"
     configure_options+=(-DLLMRT_CUDA=OFF)
