@@ -59,7 +59,7 @@ constexpr BodyField kFields[] = {
     {"deadline_ms", R"({"type": "integer", "minimum": 1})", kAll},
     {"cache_salt", R"({"type": "string", "maxLength": 256})", kAll},
     {"speculative", kObject, kAll},
-    {"prediction", kObject, kAll},
+    {"prediction", kObject, kDirect},
     {"return_token_ids", kFlag, kChat | kCompletion},
     {"n", R"({"type": "integer", "minimum": 1, "maximum": 128, "default": 1})", kChat | kCompletion},
     {"use_beam_search", kFlag, kChat | kCompletion},

@@ -50,8 +50,9 @@ void Commits::take_row(const IterationPlan& plan, const PlanRow& row, std::span<
     } else {
       take_drawn(*sequence, verdict, now);
     }
-    if (ends) return;
+    if (ends) break;
   }
+  if (row.num_drafts > 0 && !has_ended(*sequence)) parts_.prefixes.settle(*sequence);
 }
 
 // While drafts are in flight there is no plan behind theirs, so the row has not yielded.

@@ -113,6 +113,11 @@ void Prefixes::keep_filled(Sequence& sequence) {
   if (const uint64_t root = kv_.root(sequence.residency.tables); root != 0) sequence.origin.root = root;
 }
 
+void Prefixes::settle(Sequence& sequence) {
+  keep_filled(sequence);
+  kv_.settle(sequence.residency.tables, sequence.progress.computed);
+}
+
 void Prefixes::give_back(Sequence& sequence, bool forget, bool is_worth_storing) {
   // A first block that the token in flight fills stands behind no plan's root yet, so nothing would forget it.
   forget |= sequence.origin.root == 0 && !sequence.progress.in_flight.is_empty();

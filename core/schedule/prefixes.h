@@ -42,6 +42,8 @@ class Prefixes {
   // Blocks that are full of known tokens go into the cache. Their positions may be in flight: whatever reads them is
   // queued behind.
   void keep_filled(Sequence& sequence);
+  // Drafts that were right moved its window on: what is behind goes at once, as the next step may need it.
+  void settle(Sequence& sequence);
   // It runs no longer. With `forget` its keys and values are not kept for others; else `is_worth_storing` says whether
   // they go to the host tier when their blocks are handed out.
   void give_back(Sequence& sequence, bool forget, bool is_worth_storing);
