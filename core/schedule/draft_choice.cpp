@@ -33,6 +33,7 @@ DraftChoice::DraftChoice(const Parts& parts)
 }
 
 bool DraftChoice::awaits_tokens() const {
+  if (!parts_.running.has_drafters()) return false;
   for (Sequence* row : parts_.running.rows()) {
     const InFlight& in_flight = row->progress.in_flight;
     if (!in_flight.is_certain()) return true;
@@ -57,7 +58,7 @@ double DraftChoice::chance_of_next(const Sequence& sequence) const {
 
 void DraftChoice::take(uint64_t plan) {
   plan_ = plan;
-  if (has_states_) return;
+  if (has_states_ || !parts_.running.has_drafters()) return;
   find_candidates();
   if (candidates_.empty()) return;
   std::ranges::sort(candidates_, [](const Candidate& a, const Candidate& b) { return a.chance > b.chance; });

@@ -29,6 +29,7 @@ void Running::admit(Sequence& sequence) {
   }
   rows_.push_back(&sequence);
   ++lane_rows_[static_cast<size_t>(sequence.lane())];
+  num_drafters_ += sequence.drafts.drafter != nullptr;
 }
 
 void Running::release(Sequence& sequence) {
@@ -46,6 +47,7 @@ void Running::release(Sequence& sequence) {
 void Running::abandon(Sequence& sequence) {
   rows_.erase(std::ranges::find(rows_, &sequence));
   --lane_rows_[static_cast<size_t>(sequence.lane())];
+  num_drafters_ -= sequence.drafts.drafter != nullptr;
 }
 
 Status Running::check() const {

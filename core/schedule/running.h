@@ -27,6 +27,8 @@ class Running {
   const LaneCounts& lane_rows() const { return lane_rows_; }
   // A row of batch, evaluation or background runs: no client waits for its next token.
   bool has_patient_rows() const;
+  // Some row may be given drafts.
+  bool has_drafters() const { return num_drafters_ > 0; }
   // Null: the slot is free.
   Sequence* at_slot(uint32_t slot) const { return by_slot_[slot]; }
   bool has_slot() const { return !free_slots_.empty(); }
@@ -55,6 +57,7 @@ class Running {
   std::vector<Sequence*> rows_;
   std::vector<Sequence*> by_slot_;
   LaneCounts lane_rows_ = {};
+  uint32_t num_drafters_ = 0;
   uint64_t num_admissions_ = 0;
 };
 
