@@ -2,7 +2,7 @@
 
 BUGS = [
     # Drafts
-    ("a token behind a wrong draft is taken", "core/schedule/commits.cpp", "    if (ends) return;\n", ""),
+    ("a token behind a wrong draft is taken", "core/schedule/commits.cpp", "    if (ends) break;\n", ""),
     ("the stop state goes on behind a wrong draft", "core/engine/engine.cpp",
      "      if (ends_run(plan.samples[i], verdicts[i])) break;\n", ""),
     ("the key of a wrong draft stays", "core/schedule/commits.cpp",
