@@ -208,6 +208,19 @@ struct PreTokenizer::Regex {
   }
 };
 
+// Where a pass found something; passes share one.
+struct PreTokenizer::Match {
+  pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
+  const PCRE2_SIZE* range = nullptr;
+
+  Match() {
+    LLMRT_CHECK(data != nullptr, "out of memory for a match");
+    range = pcre2_get_ovector_pointer(data);
+  }
+  Match(const Match&) = delete;
+  ~Match() { pcre2_match_data_free(data); }
+};
+
 PreTokenizer::PreTokenizer(std::vector<std::unique_ptr<Regex>> passes) : passes_(std::move(passes)) {}
 PreTokenizer::~PreTokenizer() = default;
 
@@ -255,29 +268,30 @@ Result<std::unique_ptr<PreTokenizer>> PreTokenizer::create(std::string_view name
 }
 
 void PreTokenizer::split(std::string_view text, const Visit& visit) const {
-  split(text, passes_, visit);
+  split(text, 0, visit, Match());
 }
 
-bool PreTokenizer::split(std::string_view text, std::span<const std::unique_ptr<Regex>> passes, const Visit& visit) {
-  if (passes.empty()) return visit(text);
-  const Regex& regex = *passes.front();
+bool PreTokenizer::split(std::string_view text, size_t pass, const Visit& visit, const Match& match) const {
+  if (pass == passes_.size()) return visit(text);
+  const Regex& regex = *passes_[pass];
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-  const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> match(pcre2_match_data_create(1, nullptr),
-                                                                             pcre2_match_data_free);
-  LLMRT_CHECK(match != nullptr, "out of memory for a match");
-  const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
   const auto next = [&](size_t begin, size_t end) {
-    return begin == end || split(text.substr(begin, end - begin), passes.subspan(1), visit);
+    return begin == end || split(text.substr(begin, end - begin), pass + 1, visit, match);
   };
-  for (size_t pos = 0; pos < text.size(); pos = range[1]) {
+  for (size_t pos = 0; pos < text.size();) {
     const uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
-    int rc = pcre2_match(regex.code, subject, text.size(), pos, options, match.get(), regex.context);
+    int rc = pcre2_match(regex.code, subject, text.size(), pos, options, match.data, regex.context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
-      rc = pcre2_match(regex.code, subject, text.size(), pos, options | PCRE2_NO_JIT, match.get(), regex.context);
+      rc = pcre2_match(regex.code, subject, text.size(), pos, options | PCRE2_NO_JIT, match.data, regex.context);
     }
-    if (rc == PCRE2_ERROR_NOMATCH) return next(pos, text.size());
-    LLMRT_CHECK(rc >= 0 && range[0] >= pos && range[1] > range[0], "a pre-tokenizer pattern failed");
-    if (!next(pos, range[0]) || !next(range[0], range[1])) return false;
+    const bool may_leave_gaps = passes_.size() > 1;
+    if (rc == PCRE2_ERROR_NOMATCH && may_leave_gaps) return next(pos, text.size());
+    const size_t begin = match.range[0], end = match.range[1];  // a later pass overwrites them
+    LLMRT_CHECK(rc >= 0 && begin >= pos && end > begin, "a pre-tokenizer pattern failed");
+    // The alternatives of a lone pattern cover every character, so a match begins where the last one ended.
+    LLMRT_CHECK(may_leave_gaps || begin == pos, "a pre-tokenizer pattern left a gap");
+    if (!next(pos, begin) || !next(begin, end)) return false;
+    pos = end;
   }
   return true;
 }

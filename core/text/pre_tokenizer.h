@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,10 +31,12 @@ class PreTokenizer {
 
  private:
   struct Regex;
+  struct Match;
   explicit PreTokenizer(std::vector<std::unique_ptr<Regex>> passes);
   static std::unique_ptr<Regex> compile(const std::string& pattern);
-  // False when `visit` returned it. What a pass does not match is a piece as well.
-  static bool split(std::string_view text, std::span<const std::unique_ptr<Regex>> passes, const Visit& visit);
+  // By that pass and those behind it. False when `visit` returned it. Of several passes, what one does not match is a
+  // piece as well.
+  bool split(std::string_view text, size_t pass, const Visit& visit, const Match& match) const;
 
   std::vector<std::unique_ptr<Regex>> passes_;  // each cuts the pieces of the one before
   bool ignore_merges_ = false;
