@@ -429,6 +429,34 @@ uint32_t few_share(uint32_t num_scores, uint32_t num_sms) {
   return share;
 }
 
+void lay_out_few(const RouteExperts& op, uint32_t rows, uint32_t score_stride, const CompileInputs& inputs,
+                 RouteChoice* choice) {
+  const uint32_t num_scores = inputs.tensors[static_cast<size_t>(op.weight)].rows + (op.shared_gate >= 0 ? 1 : 0);
+  choice->kernel = "route_experts_few";
+  choice->share = few_share(num_scores, inputs.device.num_sms);
+  choice->grid = {ceil_div(num_scores, kRouteWarps / choice->share), 1, 1};
+  choice->shared_bytes = rows * score_stride * 8;
+  choice->variant = fmt::format("warps={}", choice->share);
+}
+
+// Parts of two chunks where that does not make more blocks than start at once. In batch-invariant lists one number of
+// parts for all: the order of a score's sums.
+void lay_out_tiles(const PackedMatrix& weight, uint32_t rows, uint32_t score_stride, bool batch_invariant,
+                   const CompileInputs& inputs, RouteChoice* choice) {
+  const Tuning& tuning = inputs.tuning;
+  choice->kernel = "route_experts";
+  choice->tile_rows = rows <= tuning.route_few_rows_max ? 16 : 64;
+  const uint32_t tiles = score_stride / kRouteExperts, row_tiles = ceil_div(rows, choice->tile_rows);
+  const uint32_t chunks = ceil_div(weight.columns, kRouteColumns);
+  const uint32_t wanted = inputs.device.num_sms * tuning.route_blocks_sm / tiles;
+  const uint32_t wide = batch_invariant ? tuning.route_invariant_splits : std::max(wanted / row_tiles, 1u);
+  choice->splits = std::max(1u, std::min(wide, chunks / 2));
+  choice->grid = {tiles, choice->splits, row_tiles};
+  const uint32_t tile_bytes = kRouteColumns * (kRouteStride + choice->tile_rows + 4) * 4;
+  choice->shared_bytes = std::max(tile_bytes, choosing_warps(score_stride) * score_stride * 8);
+  choice->variant = fmt::format("rows={} splits={}", choice->tile_rows, choice->splits);
+}
+
 }  // namespace
 
 Status choose(const RouteExperts& op, const OpList& list, const CompileInputs& inputs, Launches* out) {
@@ -440,37 +468,18 @@ Status choose(const RouteExperts& op, const OpList& list, const CompileInputs& i
   if (weight.encoding != Encoding::kF32)
     return make_error(ErrorCode::kUnsupported, "route_experts: expected a weight in f32, found {}",
                       encoding_name(weight.encoding));
+  const uint32_t score_stride = score_columns(op, weight.rows);
+  const bool is_few = rows <= kFewRows && !list.batch_invariant && kFewRows * score_stride * 8 <= kFewSharedBytes;
   RouteChoice choice;
-  choice.kernel = "route_experts";
-  choice.tile_rows = rows <= inputs.tuning.route_few_rows_max ? 16 : 64;
-  const uint32_t score_stride = score_columns(op, weight.rows), tiles = score_stride / kRouteExperts;
-  const uint32_t chunks = ceil_div(weight.columns, kRouteColumns), row_tiles = ceil_div(rows, choice.tile_rows);
-  // Parts of two chunks where that does not make more blocks than start at once. In batch-invariant lists one number of
-  // parts for all: the order of a score's sums.
-  const uint32_t wanted = inputs.device.num_sms * inputs.tuning.route_blocks_sm / tiles;
-  const uint32_t wide = list.batch_invariant ? inputs.tuning.route_invariant_splits : std::max(wanted / row_tiles, 1u);
-  const uint64_t part_bytes = uint64_t{rows} * score_stride * 4;
-  choice.splits = std::max(1u, std::min(wide, chunks / 2));
-  choice.workspace_bytes = part_bytes * choice.splits;
-  if (choice.workspace_bytes > inputs.workspace_bytes || row_tiles > inputs.num_counters)
+  choice.threads = kRouteThreads;
+  if (is_few)
+    lay_out_few(op, rows, score_stride, inputs, &choice);
+  else
+    lay_out_tiles(weight, rows, score_stride, list.batch_invariant, inputs, &choice);
+  choice.workspace_bytes = uint64_t{rows} * score_stride * 4 * choice.splits;
+  if (choice.workspace_bytes > inputs.workspace_bytes || choice.grid.z > inputs.num_counters)
     return make_error(ErrorCode::kOutOfMemory, "route_experts: {} bytes of scores pass the workspace of {}",
                       choice.workspace_bytes, inputs.workspace_bytes);
-  choice.grid = {tiles, choice.splits, row_tiles};
-  choice.threads = kRouteThreads;
-  if (rows <= kFewRows && !list.batch_invariant && kFewRows * score_stride * 8 <= kFewSharedBytes) {
-    const uint32_t num_scores = weight.rows + (op.shared_gate >= 0 ? 1 : 0);
-    choice.kernel = "route_experts_few";
-    choice.share = few_share(num_scores, inputs.device.num_sms);
-    choice.splits = 1;
-    choice.grid = {ceil_div(num_scores, kRouteWarps / choice.share), 1, 1};
-    choice.shared_bytes = rows * score_stride * 8;
-    choice.variant = fmt::format("warps={}", choice.share);
-    add_launch(out, choice, [op](const RouteChoice& c, const OpContext& at) { return start(op, c, at); });
-    return {};
-  }
-  const uint32_t tile_bytes = kRouteColumns * (kRouteStride + choice.tile_rows + 4) * 4;
-  choice.shared_bytes = std::max(tile_bytes, choosing_warps(score_stride) * score_stride * 8);
-  choice.variant = fmt::format("rows={} splits={}", choice.tile_rows, choice.splits);
   add_launch(out, choice, [op](const RouteChoice& c, const OpContext& at) { return start(op, c, at); });
   return {};
 }
