@@ -85,11 +85,9 @@ void DraftChoice::find_candidates() {
     if (!may_have_drafts(*row)) continue;
     const uint32_t most = std::min({row->request.speculation->tokens_max, draft.tokens_left(), draft.samples_left()});
     row->propose_drafts(most, parts_.config.end_of_generation);
+    const double chance_of_one = chance_of_next(*row);
     double chance = 1;
-    for (size_t i = 0; i < row->drafts.tokens.size(); ++i) {
-      chance *= chance_of_next(*row);
-      candidates_.push_back({chance, row});
-    }
+    for (size_t i = 0; i < row->drafts.tokens.size(); ++i) candidates_.push_back({chance *= chance_of_one, row});
   }
   stats_.num_steps_off += is_off;
 }
@@ -138,8 +136,7 @@ void DraftChoice::take_first(size_t count) {
   }
 }
 
-// ---- what has come of them
-// -------------------------------------------------------------------------------------------
+// ---- what has come of them -----------------------------------------------------------------------------------------
 
 void DraftChoice::note_run(Sequence& sequence, uint32_t num_drafts, uint32_t num_right, bool is_told) {
   Gain& gain = gain_of(sequence);

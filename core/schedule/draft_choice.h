@@ -46,10 +46,10 @@ class DraftChoice {
   // All rows have taken their tokens of the plan with this number.
   void take(uint64_t plan);
 
-  // The drafts of a row were verified: so many of them right, and the next one, if there is one, wrong or not told
-  // (`is_told`), since the answer ended.
+  // The drafts of a row were verified: the first `num_right` of them are right. `is_told`: the next one is wrong; else
+  // there is none, or the answer ended before it.
   void note_run(Sequence& sequence, uint32_t num_drafts, uint32_t num_right, bool is_told);
-  // The rows' tokens are known: `num_tokens` of each lane, of so many rows that drew.
+  // The tokens of the plan's rows are known, at `now`.
   void note_commit(const IterationPlan& plan, const StepTimes& times, TimeNs now);
 
   const DraftStats& stats() const { return stats_; }
