@@ -1,9 +1,9 @@
 #include "server/answer_steps.h"
 
-#include <chrono>
 #include <random>
 
 #include "server/ids.h"
+#include "server/rfc3339.h"
 #include "server/structure.h"
 #include "server/thinking.h"
 
@@ -19,8 +19,7 @@ AnswerHead make_answer_head(const Dialect& dialect, std::string request_id) {
   AnswerHead head;
   head.id = make_id_of(dialect.id_begin);
   head.request_id = std::move(request_id);
-  head.created =
-      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  head.created = unix_seconds();
   return head;
 }
 

@@ -146,7 +146,6 @@ void BatchRunner::check_lines(const OpenBatch& open) {
   const auto input = BatchInput::open(parts_.store->data_path(batch->input_id), &none);
   if (!input)
     return fail(open, {.line = 0, .code = "io_error", .message = "the input file cannot be read", .param = {}});
-  const OfflineAnswerer answerer(nullptr, {});
   const auto check_url = [&](std::string_view url) -> std::optional<ApiError> {
     if (url == batch->endpoint) return std::nullopt;
     return http_error(400, "invalid_url", fmt::format("url: expected the batch's endpoint, {}", batch->endpoint));

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +15,7 @@
 #include "core/platform/private_file.h"
 #include "server/ids.h"
 #include "server/json_reader.h"
+#include "server/rfc3339.h"
 #include "server/routes.h"
 
 namespace llmrt::server {
@@ -45,10 +45,6 @@ Status write_all(int descriptor, std::string_view bytes) {
     bytes.remove_prefix(static_cast<size_t>(size));
   }
   return {};
-}
-
-int64_t system_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 Result<json::object> read_record(const std::string& path) {
@@ -322,7 +318,7 @@ std::vector<OpenBatch> FileStore::open_batches() const {
 // ---- opening -------------------------------------------------------------------------------------------------------
 
 Result<std::unique_ptr<FileStore>> FileStore::open(Settings settings, Log& log) {
-  if (!settings.now_s) settings.now_s = system_seconds;
+  if (!settings.now_s) settings.now_s = unix_seconds;
   std::unique_ptr<FileStore> store(new FileStore(std::move(settings)));
   if (Status status = store->lock_folder(); !status) return status.error();
   if (Status status = store->load(log); !status) return status.error();

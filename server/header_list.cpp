@@ -6,17 +6,6 @@
 #include "server/ascii.h"
 
 namespace llmrt::server {
-namespace {
-
-constexpr std::string_view kBlanks = " \t";
-
-std::string_view strip(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
-
-}  // namespace
 
 std::string_view cut_element(std::string_view* rest, char separator) {
   bool quoted = false;
@@ -28,7 +17,7 @@ std::string_view cut_element(std::string_view* rest, char separator) {
   const size_t end = std::min(i, rest->size());
   const std::string_view part = rest->substr(0, end);
   rest->remove_prefix(std::min(end + 1, rest->size()));
-  return strip(part);
+  return trim(part);
 }
 
 bool same_word(std::string_view a, std::string_view b) {

@@ -8,17 +8,11 @@
 namespace llmrt::server {
 namespace {
 
-constexpr std::string_view kLineEnd = "\r\n", kBlanks = " \t";
+constexpr std::string_view kLineEnd = "\r\n";
 
 template <typename... Args>
 Error broken(fmt::format_string<Args...> format, Args&&... args) {
   return make_error(ErrorCode::kInvalidArgument, "multipart: {}", fmt::format(format, std::forward<Args>(args)...));
-}
-
-std::string_view trim(std::string_view text) {
-  const size_t first = text.find_first_not_of(kBlanks);
-  if (first == text.npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
 // The next `; name=value` of a header's value, which is cut off its front; nothing: there is none, or a broken one.

@@ -1,6 +1,7 @@
-// Seconds since 1970 as "2026-11-30T03:16:17Z". Pure.
+// Seconds since 1970: now, and as "2026-11-30T03:16:17Z".
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <ctime>
 #include <string>
@@ -8,6 +9,11 @@
 #include <fmt/format.h>
 
 namespace llmrt::server {
+
+// Of the system's clock.
+inline int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 inline std::string rfc3339(int64_t seconds) {
   const auto time = static_cast<std::time_t>(seconds);
