@@ -21,7 +21,7 @@ class KvPools {
   const std::vector<KvPool>& pools() const { return pools_; }
   const std::vector<KvGroup>& groups() const { return groups_; }
 
-  // Of the host's pool: Backend::host_block.
+  // Where a block of the host's pool lies (Backend::host_block).
   std::vector<std::span<std::byte>> host_block(uint32_t kv_group, uint32_t block) const;
 
   // Calls copy(memory, begin, count) for the data of a block and for its scales: `count` bytes at `begin` of what the

@@ -19,7 +19,7 @@ struct KvBlock {
   uint32_t kv_group, layer, block;
 };
 Status write_kv(Transfer* transfer, const Resources& resources, const KvBlock& where, std::span<const std::byte> bytes);
-// Of the host's pool, which is mapped: Backend::host_block.
+// Where a block of the host's pool lies in mapped memory (Backend::host_block).
 std::vector<std::span<std::byte>> host_block(const Resources& resources, uint32_t kv_group, uint32_t block);
 Status read_kv(Transfer* transfer, const Resources& resources, const KvBlock& where, std::span<std::byte> bytes);
 

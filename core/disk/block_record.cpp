@@ -13,7 +13,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-// Of all that stands before `T::*checksum`, which is last, but for the state of a record.
+// The checksum of a header from its byte `begin` on, up to the checksum itself, which stands last. A record leaves out
+// its state.
 template <typename T>
 uint64_t own_checksum(const T& header, size_t begin) {
   return checksum_of(std::as_bytes(std::span(&header, 1)).subspan(begin, sizeof(T) - sizeof(uint64_t) - begin));

@@ -28,7 +28,8 @@ struct SegmentLimits {
   uint64_t bytes_max = 0;           // of all files
 
   uint64_t record_bytes_max() const;
-  // Of one file. Several fit, each with several records: least_bytes() is the smallest bytes_max.
+  // The most bytes that one file takes. Several files fit, each with several records: bytes_max is at least
+  // least_bytes().
   uint64_t segment_bytes() const;
   uint64_t least_bytes() const;
 };

@@ -110,7 +110,7 @@ struct MemoryPlan {
   uint32_t num_blocks = 0;                             // the least: of the first group
   uint32_t num_host_blocks = 0;                        // of the host tier, beside them
   uint64_t pool_bytes = 0, host_pool_bytes = 0;        // of all groups
-  bool host_is_for_disk = false;                       // nobody has asked for a host tier, but for one below it
+  bool host_is_for_disk = false;                       // a disk tier needs the host tier, which was not asked for
   uint64_t disk_bytes = 0;                             // of the disk tier
   std::string disk_folder;
   std::vector<KvPoolSize> pools;           // by KV group; empty: one group

@@ -31,7 +31,8 @@ class HostTier {
   // Where to store such content now, held. kNoBlock when it is there already (now the last used) or when all blocks are
   // held. `root`: of the text that it belongs to (KvSpace::root).
   BlockId insert(const Digest& key, std::span<const int32_t> tokens, uint64_t root = 0);
-  // It cannot be trusted any more. Nothing when it is not there, or is held by the step (whoever reads it ends too).
+  // A block with this content cannot be trusted any more. Does nothing when none is there, or when the step holds it:
+  // then the sequence that reads it ends too.
   void erase(const Digest& key, std::span<const int32_t> tokens);
   // Nothing of these texts is found any more.
   void forget(uint64_t root);

@@ -167,7 +167,7 @@ class PrefixSharing final : private CacheGroups::Keeper {
   Tiers& tiers_;
   std::unique_ptr<PrefixCache> cache_;  // of group 0
   std::vector<uint64_t> roots_;         // by block, of those in the cache
-  std::vector<bool> is_forgotten_;      // by block: in the cache and hidden, since somebody holds it
+  std::vector<bool> is_forgotten_;      // by block: the cache hides it, and a sequence still holds it
   std::vector<bool> ends_prompt_;       // by block: it stands where the state before a prompt's end is kept
   std::vector<Digest> keys_;            // by block, of those in the cache, with a host tier: the key there
   std::vector<bool> worth_storing_;     // by block

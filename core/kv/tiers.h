@@ -22,7 +22,7 @@ struct BlockMove {
   uint32_t num_tokens = 0;  // the first of the block; of a load or a store all
 };
 
-// Of blocks that were asked of the disk together; counts up from 1.
+// The number of a request to the disk, which may ask for several blocks. Numbers count up from 1.
 using DiskBatch = uint64_t;
 
 struct HostTierSize {
