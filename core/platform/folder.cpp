@@ -13,6 +13,8 @@
 #include <system_error>
 #include <utility>
 
+#include "core/platform/descriptor.h"
+
 namespace llmrt {
 namespace {
 
@@ -22,17 +24,6 @@ constexpr const char* kLockName = "lock";
 Error failed(const char* what, const std::string& name) {
   return make_error(ErrorCode::kIo, "{} {}: {}", what, name, std::strerror(errno));
 }
-
-struct Descriptor {
-  explicit Descriptor(int from) : fd(from) {}
-  Descriptor(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-  int release() { return std::exchange(fd, -1); }
-
-  int fd;
-};
 
 class SystemFile final : public FolderFile {
  public:
