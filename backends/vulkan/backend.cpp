@@ -22,7 +22,7 @@ class VulkanBackend final : public Backend {
   ~VulkanBackend() override { device_->api().DeviceWaitIdle(device_->handle()); }
 
   const Caps& caps() const override { return caps_; }
-  std::vector<std::string> unsupported() const override { return {"running_sum"}; }
+  std::vector<std::string> unsupported() const override { return {"running_sum", "adapter_shrink", "adapter_expand"}; }
   Status load_weights(const WeightTable& weights, const Progress& progress) override;
   Status add_f16_copies(uint64_t bytes_max) override;
   uint64_t arena_bytes(const OpList& list) const override { return vulkan::arena_bytes(list); }

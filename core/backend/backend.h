@@ -22,6 +22,7 @@
 #include "core/backend/caps.h"
 #include "core/base/status.h"
 #include "core/kv/kv_format.h"
+#include "core/ops/adapter_ops.h"
 #include "core/ops/sealed_list.h"
 #include "core/ops/step_inputs.h"
 #include "core/weights/weight_table.h"
@@ -43,6 +44,12 @@ struct StateConfig {
   uint64_t forward_words_max = 0;  // of a packed ForwardInputs
   uint64_t sample_words_max = 0;
   uint64_t arena_bytes = 0;  // largest Backend::arena_bytes() of any list that will be submitted
+};
+
+// Room for adapters (core/ops/adapter_ops.h).
+struct AdapterPoolConfig {
+  uint64_t bytes = 0;      // the table of slots_max * groups entries in front included; 0 = no pool
+  uint32_t slots_max = 0;  // at most kAdapterSlotsMax
 };
 
 struct StepSubmission {
@@ -71,6 +78,7 @@ struct MemoryReport {
   uint64_t total_bytes = 0, free_bytes = 0;  // of the device, now
   uint64_t weight_bytes = 0, kv_bytes = 0, state_bytes = 0, arena_bytes = 0, other_bytes = 0;
   uint64_t f16_copy_bytes = 0;  // of weight_bytes: add_f16_copies
+  uint64_t adapter_bytes = 0;   // the pool of adapters
   uint64_t peak_bytes = 0;      // of ours
 };
 
@@ -99,6 +107,18 @@ class Backend {
   // One pool per group, at most num_kv_groups, cleared to zero bytes, and a host pool for each that asks for one
   // (out_of_memory, too, when the host can't give it).
   virtual Status create_kv_pools(std::span<const KvGroup> groups) = 0;
+
+  // The pool of adapters, its table cleared; what an earlier one held is gone. Behind load_weights.
+  virtual Status create_adapter_pool(const AdapterPoolConfig& config) {
+    if (config.bytes == 0) return {};
+    return make_error(ErrorCode::kUnsupported, "adapters: {} has no kernels for them", caps().device_id);
+  }
+  // Writes bytes of the pool: behind all submissions so far, in front of all later ones. Offset and size are multiples
+  // of kAdapterAlignment. The bytes have been copied when it returns; it does not wait for the device's work.
+  virtual Status write_adapter_pool(uint64_t offset, std::span<const std::byte> bytes) {
+    (void)offset, (void)bytes;
+    return make_error(ErrorCode::kUnsupported, "adapters: {} has no pool of them", caps().device_id);
+  }
 
   // Compiles the kernels of all of the lists side by side, where kernels are compiled at all. Optional: prepare does it
   // too.

@@ -21,6 +21,10 @@ class ForwardingBackend : public Backend {
   uint64_t arena_bytes(const OpList& list) const override { return inner_->arena_bytes(list); }
   Status create_state(const StateConfig& config) override { return inner_->create_state(config); }
   Status create_kv_pools(std::span<const KvGroup> groups) override { return inner_->create_kv_pools(groups); }
+  Status create_adapter_pool(const AdapterPoolConfig& config) override { return inner_->create_adapter_pool(config); }
+  Status write_adapter_pool(uint64_t offset, std::span<const std::byte> bytes) override {
+    return inner_->write_adapter_pool(offset, bytes);
+  }
   Status compile(std::span<const SealedList* const> lists) override { return inner_->compile(lists); }
   Status prepare(const SealedList& list) override { return inner_->prepare(list); }
   Result<Ticket> submit(const StepSubmission& step) override { return inner_->submit(step); }

@@ -1,5 +1,6 @@
 #include "core/backend/validating.h"
 
+#include <algorithm>
 #include <deque>
 #include <unordered_set>
 
@@ -19,6 +20,7 @@ class ValidatingBackend final : public Backend {
  public:
   explicit ValidatingBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {
     limits_.range_bytes_max = inner_->caps().range_bytes_max;
+    limits_.adapter_dtype = inner_->caps().activation_dtype;
   }
 
   const Caps& caps() const override { return inner_->caps(); }
@@ -59,6 +61,30 @@ class ValidatingBackend final : public Backend {
     limits_.groups.assign(groups.begin(), groups.end());
     checked_.clear();
     return inner_->create_kv_pools(groups);
+  }
+
+  Status create_adapter_pool(const AdapterPoolConfig& config) override {
+    const uint64_t entries = uint64_t{config.slots_max} * limits_.weights.groups.size();
+    if (config.slots_max > kAdapterSlotsMax)
+      return invalid("adapter pool: slots_max: expected at most {}, found {}", kAdapterSlotsMax, config.slots_max);
+    if (config.bytes > 0 && config.bytes < entries * sizeof(AdapterEntry))
+      return invalid("adapter pool: bytes: expected at least {}, found {}", entries * sizeof(AdapterEntry),
+                     config.bytes);
+    limits_.adapters = config;
+    limits_.adapter_table.assign(entries, {});
+    return inner_->create_adapter_pool(config);
+  }
+  Status write_adapter_pool(uint64_t offset, std::span<const std::byte> bytes) override {
+    if (offset % kAdapterAlignment != 0 || bytes.size() % kAdapterAlignment != 0)
+      return invalid("adapter pool: expected multiples of {} bytes, found {} bytes at {}", kAdapterAlignment,
+                     bytes.size(), offset);
+    if (offset > limits_.adapters.bytes || bytes.size() > limits_.adapters.bytes - offset)
+      return invalid("adapter pool: expected a range within {} bytes, found {} bytes at {}", limits_.adapters.bytes,
+                     bytes.size(), offset);
+    const std::span<std::byte> table = std::as_writable_bytes(std::span(limits_.adapter_table));
+    if (offset < table.size())
+      std::ranges::copy(bytes.first(std::min<size_t>(bytes.size(), table.size() - offset)), table.begin() + offset);
+    return inner_->write_adapter_pool(offset, bytes);
   }
 
   Status compile(std::span<const SealedList* const> lists) override { return inner_->compile(lists); }
@@ -172,6 +198,8 @@ class ValidatingBackend final : public Backend {
       const OpList* forward = step.forward ? &step.forward->list : nullptr;
       if (Status status = check_forward_inputs(limits_, memory, forward, *inputs); !status) return status;
       live_tokens_ = static_cast<uint32_t>(inputs->tokens.size());
+      token_slots_.clear();
+      for (const uint32_t row : inputs->token_rows) token_slots_.push_back(inputs->rows[row].adapter_id);
     }
     return step.sample ? check_sample(step) : Status{};
   }
@@ -189,9 +217,10 @@ class ValidatingBackend final : public Backend {
     for (const SampleRecord& record : inputs->records) wanted |= (record.flags & kSampleLogprobs) != 0;
     if (wanted && !step.want_logprobs) return invalid("want_logprobs: expected true, as a record asks for them");
     // Only gather_rows looks at token_idx, among the tokens of the forward part that ran last.
-    const uint32_t num_tokens =
-        has_op<GatherRows>(*step.sample) && step.forward ? live_tokens_ : limits_.state.step_tokens_max;
-    return check_sample_inputs(limits_, *step.sample, *inputs, num_tokens);
+    const bool is_known = has_op<GatherRows>(*step.sample) && step.forward;
+    const uint32_t num_tokens = is_known ? live_tokens_ : limits_.state.step_tokens_max;
+    return check_sample_inputs(limits_, *step.sample, *inputs, num_tokens,
+                               is_known ? std::span<const uint32_t>(token_slots_) : std::span<const uint32_t>());
   }
 
   Status check_door(const OpList& list, TensorId id, size_t num_bytes) const {
@@ -223,6 +252,7 @@ class ValidatingBackend final : public Backend {
   std::unordered_set<uint64_t> checked_;
   std::deque<Ticket> in_flight_;
   uint32_t live_tokens_ = 0;
+  std::vector<uint32_t> token_slots_;  // by token of the last forward part: slot of its adapter + 1
 };
 
 }  // namespace

@@ -22,15 +22,24 @@ struct Limits {
   StateConfig state;
   std::vector<KvGroup> groups;
   std::vector<SlotMirror> slots;
+  AdapterPoolConfig adapters;
+  std::vector<AdapterEntry> adapter_table;  // as written: by slot, then by weight group
+  DType adapter_dtype = DType::kF32;
 };
 
 enum class Part { kMemory, kForward, kSample };
 
 Status check_list(const Limits& limits, const OpList& list, Part part);
+// Items and rows of adapters against the pool's table, for the list whose rows they are of. slots_of_rows: the slot + 1
+// that each of its rows has, 0 = none; empty: it is not known, and there are so many rows as `num_rows`.
+Status check_adapters(const Limits& limits, const OpList& list, std::span<const AdapterItem> items,
+                      std::span<const AdapterRow> rows, size_t num_rows, std::span<const uint32_t> slots_of_rows);
 // Either list may be null. Also applies the row updates to the mirrored slots, when everything else is right.
 Status check_forward_inputs(Limits& limits, const OpList* memory, const OpList* forward, const ForwardInputs& inputs);
-// `num_tokens`: live tokens of the forward part of the same step, or step_tokens_max without one.
-Status check_sample_inputs(const Limits& limits, const OpList& list, const SampleInputs& inputs, uint32_t num_tokens);
+// `num_tokens`: live tokens of the forward part of the same step, or step_tokens_max without one. token_slots: as
+// slots_of_rows, of those tokens.
+Status check_sample_inputs(const Limits& limits, const OpList& list, const SampleInputs& inputs, uint32_t num_tokens,
+                           std::span<const uint32_t> token_slots);
 
 // The first thing that is wrong. Every check says where (op or array), which field, what was expected and found.
 class Report {
@@ -39,6 +48,9 @@ class Report {
   void fail(const std::string& where, const std::string& field, const Expected& expected, const Found& found) {
     if (ok())
       status_ = make_error(ErrorCode::kInvalidArgument, "{}: {}: expected {}, found {}", where, field, expected, found);
+  }
+  void fail(Status status) {
+    if (ok()) status_ = std::move(status);
   }
   // value < limit
   template <typename Value, typename Limit>

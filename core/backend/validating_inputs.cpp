@@ -147,7 +147,7 @@ struct ForwardChecker {
       if (!used.insert(row.slot).second) report.fail(where, "slot", "a slot of one row", row.slot);
       if (row.num_tokens == 0) report.fail(where, "num_tokens", "at least 1", 0);
       if (row.token_first != next_token) report.fail(where, "token_first", next_token, row.token_first);
-      if (row.adapter_id != 0) report.fail(where, "adapter_id", 0, row.adapter_id);
+      report.at_most(where, "adapter_id", row.adapter_id, limits.adapters.slots_max);
       if (!report.at_most(where, "tokens", uint64_t{row.token_first} + row.num_tokens, num_tokens)) return;
       for (uint32_t t = row.token_first; t < row.token_first + row.num_tokens; ++t)
         if (in.token_rows[t] != r) report.fail(fmt::format("token_rows[{}]", t), "row", r, in.token_rows[t]);
@@ -157,6 +157,16 @@ struct ForwardChecker {
     for (uint32_t t = 0; t < num_tokens; ++t)
       if (in.tokens[t] != kLastSampled)
         report.below(fmt::format("tokens[{}]", t), "token", in.tokens[t], limits.state.vocab_size);
+  }
+
+  void check_adapter_rows() {
+    std::vector<uint32_t> slots_of_tokens;
+    for (const uint32_t row : in.token_rows) slots_of_tokens.push_back(in.rows[row].adapter_id);
+    if (!list.ops.empty() && report.ok())
+      if (Status status =
+              check_adapters(limits, list, in.adapter_items, in.adapter_rows, in.tokens.size(), slots_of_tokens);
+          !status)
+        report.fail(status);
   }
 
   int32_t block_of(uint32_t group, uint32_t slot, uint32_t position) const {
@@ -346,6 +356,7 @@ Status check_forward_inputs(Limits& limits, const OpList* memory, const OpList* 
   if (checker.report.ok()) checker.check_places();
   if (checker.report.ok()) checker.check_records();
   if (checker.report.ok()) checker.check_items();
+  if (checker.report.ok()) checker.check_adapter_rows();
   if (checker.report.ok()) limits.slots = std::move(checker.slots);
   return checker.report.status();
 }

@@ -101,6 +101,30 @@ struct ShapeChecker : ShapeHelpers {
     any_float("x", op.x, desc(op.x).rows, static_cast<uint32_t>(group.columns));
     f32("out", op.out, desc(op.x).rows, static_cast<uint32_t>(group.rows));
   }
+  void operator()(const AdapterShrink& op) {
+    const WeightGroup& group = limits.weights.groups[static_cast<size_t>(op.group)];
+    unrouted("x", op.x);
+    any_float("x", op.x, desc(op.x).rows, static_cast<uint32_t>(group.columns));
+    f32("y", op.y, desc(op.x).rows, kAnyColumns);
+    if (desc(op.y).columns % kAdapterRankStep != 0)
+      report.fail(where, "y columns", fmt::format("a multiple of {}", kAdapterRankStep), desc(op.y).columns);
+    if (group.columns % kAdapterRankStep != 0)
+      report.fail(where, "x columns", fmt::format("a multiple of {}", kAdapterRankStep), group.columns);
+    plain(group);
+  }
+  void operator()(const AdapterExpand& op) {
+    const WeightGroup& group = limits.weights.groups[static_cast<size_t>(op.group)];
+    unrouted("y", op.y);
+    f32("y", op.y, desc(op.y).rows, kAnyColumns);
+    f32("out", op.out, desc(op.y).rows, static_cast<uint32_t>(group.rows));
+    plain(group);
+  }
+  // One matrix for all rows, whose segments may have an A and B each.
+  void plain(const WeightGroup& group) {
+    report.at_most(where, "segments of group", group.segments.size(), size_t{kAdapterPartsMax});
+    if (group.by_head || group.num_experts > 0)
+      report.fail(where, "group", "one matrix", group.by_head ? "one of each head" : "one of each expert");
+  }
   void operator()(const QkNorm& op) {
     f32("qkv", op.qkv, Rows::kTokens, qkv_columns(op, true));
     f32_vector("q_weight", op.q_weight, op.head_dim);

@@ -96,12 +96,18 @@ struct SampleChecker {
 
 }  // namespace
 
-Status check_sample_inputs(const Limits& limits, const OpList& list, const SampleInputs& inputs, uint32_t num_tokens) {
+Status check_sample_inputs(const Limits& limits, const OpList& list, const SampleInputs& inputs, uint32_t num_tokens,
+                           std::span<const uint32_t> token_slots) {
   SampleChecker checker{limits, list, inputs, num_tokens};
   checker.report.at_most("sample inputs", "records", inputs.records.size(), size_t{list.num_sampled});
   checker.check_masks();
   checker.check_records();
-  return checker.report.status();
+  if (!checker.report.ok()) return checker.report.status();
+  std::vector<uint32_t> slots_of_records;
+  if (!token_slots.empty())
+    for (const SampleRecord& record : inputs.records) slots_of_records.push_back(token_slots[record.token_idx]);
+  return check_adapters(limits, list, inputs.adapter_items, inputs.adapter_rows, inputs.records.size(),
+                        slots_of_records);
 }
 
 }  // namespace llmrt::validating

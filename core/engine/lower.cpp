@@ -43,6 +43,26 @@ SampleRecord record_of(const PlanRow& row, const PlanSample& sample) {
   return record;
 }
 
+// Rows of one slot together, in items of at most kAdapterItemRows.
+template <class Inputs>
+void append_adapters(std::vector<AdaptedRow>* rows, Inputs* inputs) {
+  std::ranges::stable_sort(*rows, {}, &AdaptedRow::slot);
+  for (const AdaptedRow& row : *rows) {
+    const uint32_t index = static_cast<uint32_t>(inputs->adapter_rows.size());
+    inputs->adapter_rows.push_back({row.row, row.scale});
+    if (inputs->adapter_items.empty() || inputs->adapter_items.back().slot != row.slot ||
+        inputs->adapter_items.back().num_rows == kAdapterItemRows)
+      inputs->adapter_items.push_back({row.slot, index, 0});
+    ++inputs->adapter_items.back().num_rows;
+  }
+  rows->clear();
+}
+
+// Words of the items and rows of adapters, of so many rows.
+uint64_t adapter_words_max(uint64_t rows) {
+  return 4 * std::min<uint64_t>(rows, kAdapterSlotsMax + rows / kAdapterItemRows) + 2 * rows;
+}
+
 // As a list where that is shorter.
 void append_mask(const TokenMask& mask, SampleInputs* inputs) {
   const std::span<const uint32_t> words = mask.list().empty() ? mask.bits() : mask.list();
@@ -81,16 +101,17 @@ Lowering::Lowering(std::shared_ptr<const Model> model, const Caps& caps, uint32_
   LLMRT_CHECK(!groups_.empty() && groups_.size() <= kKvGroupsMax, "one to kKvGroupsMax groups of layers");
 }
 
-const SealedList& Lowering::forward_list(uint32_t num_tokens, bool batch_invariant, bool decode_only) {
+const SealedList& Lowering::forward_list(uint32_t num_tokens, bool batch_invariant, bool decode_only,
+                                         bool has_adapters) {
   const uint32_t bucket = std::min(step_size_from(num_tokens), step_tokens_max_);
-  return find_or_build(&forward_lists_, {bucket, batch_invariant, decode_only},
-                       [&] { return build_forward(*model_, caps_, bucket); });
+  return find_or_build(&forward_lists_, {bucket, batch_invariant, decode_only, has_adapters},
+                       [&] { return build_forward(*model_, caps_, bucket, has_adapters ? adapter_rank_ : 0); });
 }
 
-const SealedList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant) {
+const SealedList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant, bool has_adapters) {
   const uint32_t bucket = std::min(step_size_from(num_sampled), sample_rows_max_);
-  return find_or_build(&sample_lists_, {bucket, batch_invariant, false},
-                       [&] { return build_sample(*model_, caps_, bucket); });
+  return find_or_build(&sample_lists_, {bucket, batch_invariant, false, has_adapters},
+                       [&] { return build_sample(*model_, caps_, bucket, has_adapters ? adapter_rank_ : 0); });
 }
 
 void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
@@ -110,14 +131,19 @@ Status Lowering::lower_tail(const IterationPlan& plan, LoweredStep* step) {
       if (sample.kind == TailKind::kEmbed)
         return make_error(ErrorCode::kUnsupported, "tail: expected sample or score, found {}, which no op computes",
                           tail_kind_name(sample.kind));
+      if (row.adapter_slot != 0)
+        adapted_.push_back({row.adapter_slot - 1, static_cast<uint32_t>(sample_.records.size()), row.adapter_scale});
       sample_.records.push_back(record_of(row, sample));
       step->want_logprobs |= sample.logprobs;
     }
   }
+  append_adapters(&adapted_, &sample_);
   sample_.bias_entries = plan.bias;
   for (const TokenMaskPtr& mask : plan.masks) append_mask(*mask, &sample_);
   step->num_sampled = static_cast<uint32_t>(sample_.records.size());
-  step->sample = step->num_sampled ? &sample_list(step->num_sampled, is_batch_invariant(plan)) : nullptr;
+  step->sample = step->num_sampled
+                     ? &sample_list(step->num_sampled, is_batch_invariant(plan), !sample_.adapter_items.empty())
+                     : nullptr;
   pack(sample_, &step->sample_words);
   return {};
 }
@@ -137,8 +163,11 @@ void Lowering::lower_forward(const IterationPlan& plan, LoweredStep* step) {
     std::fill_n(forward_.token_rows.begin() + row.token_first, row.num_tokens,
                 static_cast<uint32_t>(forward_.rows.size()));
     forward_.rows.push_back(
-        {row.slot, row.start, row.num_tokens, row.token_first, row.adapter_id, row.places_first, row.num_places});
+        {row.slot, row.start, row.num_tokens, row.token_first, row.adapter_slot, row.places_first, row.num_places});
+    for (uint32_t i = 0; i < row.num_tokens && row.adapter_slot != 0; ++i)
+      adapted_.push_back({row.adapter_slot - 1, row.token_first + i, row.adapter_scale});
   }
+  append_adapters(&adapted_, &forward_);
   static_assert(kDecodeRowTokens <= kRingRowTokens, "rows of decode-only lists write all entries of a ring at once");
   const bool batch_invariant = is_batch_invariant(plan);
   bool decode_only = batch_invariant || std::ranges::all_of(plan.rows, [](const PlanRow& row) {
@@ -150,7 +179,8 @@ void Lowering::lower_forward(const IterationPlan& plan, LoweredStep* step) {
     decode_only &= forward_.attention[g].prompt_items.empty();
   }
   step->memory = plan.moves_blocks() ? &memory_list_ : nullptr;
-  step->forward = &forward_list(static_cast<uint32_t>(plan.tokens.size()), batch_invariant, decode_only);
+  step->forward = &forward_list(static_cast<uint32_t>(plan.tokens.size()), batch_invariant, decode_only,
+                                !forward_.adapter_items.empty());
   pack(forward_, &step->forward_words);
 }
 
@@ -176,14 +206,19 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   out.forward_words_max =
       kForwardHeadersWords + kArrays * kArrayPadding + 8 * limits.row_updates_max + limits.payload_words_max +
       4 * (limits.block_copies_max + limits.block_stores_max + limits.block_loads_max + limits.state_places_max) +
-      8ull * limits.rows_max + 2ull * limits.tokens_max +
+      8ull * limits.rows_max + 2ull * limits.tokens_max + adapter_words_max(limits.tokens_max) +
       groups_.size() * work_words_max(step_tokens_max_, limits.rows_max, out.partials_max);
   out.sample_words_max = kSampleHeaderWords + kArrays * kArrayPadding + (8ull + 4) * limits.samples_max +
-                         2 * limits.bias_entries_max +
+                         adapter_words_max(limits.samples_max) + 2 * limits.bias_entries_max +
                          uint64_t{limits.samples_max} * ceil_div(c.vocab_size, 32u);  // a mask for each row
   // With room for tools that read which experts were chosen.
-  out.arena_bytes = std::max(backend.arena_bytes(keep_expert_ids(forward_list(step_tokens_max_))),
-                             backend.arena_bytes(keep_expert_ids(sample_list(sample_rows_max_))));
+  for (const bool adapters : {false, true}) {
+    if (adapters && adapter_rank_ == 0) continue;
+    const SealedList& forward = forward_list(step_tokens_max_, false, false, adapters);
+    const SealedList& sample = sample_list(sample_rows_max_, false, adapters);
+    out.arena_bytes = std::max(
+        {out.arena_bytes, backend.arena_bytes(keep_expert_ids(forward)), backend.arena_bytes(keep_expert_ids(sample))});
+  }
   return out;
 }
 

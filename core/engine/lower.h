@@ -22,8 +22,15 @@ std::vector<AttentionGroup> attention_groups(const ModelConfig& config);
 
 struct ListKey {
   uint32_t bucket;
-  bool batch_invariant, decode_only;
+  bool batch_invariant, decode_only, has_adapters;
   auto operator<=>(const ListKey&) const = default;
+};
+
+// A row of a list, a token or a sample, that has an adapter.
+struct AdaptedRow {
+  uint32_t slot;  // of the adapter pool
+  uint32_t row;
+  float scale;
 };
 
 struct LoweredStep {
@@ -53,6 +60,9 @@ class Lowering {
   Lowering(std::shared_ptr<const Model> model, const Caps& caps, uint32_t step_tokens_max, uint32_t sample_rows_max,
            std::vector<AttentionGroup> groups);
 
+  // Ranks that lists for rows with adapters have room for. Before the first list.
+  void set_adapter_rank(uint32_t rank) { adapter_rank_ = rank; }
+
   // The plan stays the caller's; `step` may be reused from an earlier one. The tail of the same plan follows into the
   // same step, when it is complete. A step with a batch-invariant row runs such kernels.
   void lower_forward(const IterationPlan& plan, LoweredStep* step);
@@ -62,8 +72,9 @@ class Lowering {
   void lower(const IterationPlan& plan, LoweredStep* step);
 
   // The list of the bucket that holds so many.
-  const SealedList& forward_list(uint32_t num_tokens, bool batch_invariant = false, bool decode_only = false);
-  const SealedList& sample_list(uint32_t num_sampled, bool batch_invariant = false);
+  const SealedList& forward_list(uint32_t num_tokens, bool batch_invariant = false, bool decode_only = false,
+                                 bool has_adapters = false);
+  const SealedList& sample_list(uint32_t num_sampled, bool batch_invariant = false, bool has_adapters = false);
   const SealedList& memory_list() const { return memory_list_; }
   // Sizes of everything that `backend` allocates once. kv_tokens_max: an upper bound of the pool.
   StateConfig state_config(const EngineConfig& config, const PlanLimits& limits, uint64_t kv_tokens_max,
@@ -74,11 +85,13 @@ class Lowering {
   Caps caps_;
   const std::vector<AttentionGroup> groups_;  // by KV group
   uint32_t step_tokens_max_, sample_rows_max_;
+  uint32_t adapter_rank_ = 0;
   WorkLists work_lists_;
   const SealedList memory_list_;
   std::map<ListKey, SealedList> forward_lists_, sample_lists_;  // references stay valid
   ForwardInputs forward_;
   SampleInputs sample_;
+  std::vector<AdaptedRow> adapted_;
 };
 
 // Submits moves of KV blocks alone and waits for them, while nothing else is in flight.

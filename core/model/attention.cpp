@@ -10,7 +10,7 @@ TensorId add_output_gate(uint32_t layer, TensorId normed, TensorId attended, Lis
   const LayerSpec& spec = b->model.config.layers[layer];
   const uint32_t columns = spec.num_heads * spec.head_dim;
   const TensorId gate = b->tensor("attn_gate", layer, columns, DType::kF32);
-  b->add(Matmul{normed, b->model.layers[layer].attention_gate, gate});
+  b->add_matmul(normed, b->model.layers[layer].attention_gate, gate);
   const TensorId gated = b->tensor("attn_gated", layer, columns, b->caps.activation_dtype);
   b->add(SigmoidGate{attended, gate, gated});
   return gated;
@@ -27,7 +27,7 @@ TensorId add_attention(uint32_t layer, const StepTensors& step, TensorId x, Tens
   const bool reads_other = spec.cache_of >= 0;
   const uint32_t own_kv_heads = reads_other ? 0 : kv_heads;
   const TensorId qkv = b->tensor("qkv", layer, (heads + 2 * own_kv_heads) * dim, DType::kF32);
-  b->add(Matmul{normed, w.qkv, qkv});
+  b->add_matmul(normed, w.qkv, qkv);
   const float eps = b->model.config.rms_eps;
   if (spec.qk_norm && spec.joined_qk_norm)
     b->add(JoinedQkNorm{qkv, w.q_norm, w.k_norm, heads, own_kv_heads, dim, eps});
@@ -46,7 +46,7 @@ TensorId add_attention(uint32_t layer, const StepTensors& step, TensorId x, Tens
                         spec.window, spec.soft_cap, w.kv_scales, w.sinks, reads_other});
   if (spec.output_gate) attended = add_output_gate(layer, normed, attended, b);
   const TensorId out = b->tensor("attn_out", layer, b->model.config.width, DType::kF32);
-  b->add(Matmul{attended, w.output, out});
+  b->add_matmul(attended, w.output, out);
   return b->add_post_norm("attn_post", layer, out, w.attention_post_norm);
 }
 

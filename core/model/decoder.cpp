@@ -16,6 +16,21 @@ TensorId ListBuilder::routed(const char* what, uint32_t layer, uint32_t columns,
   return list.add_tensor({fmt::format("{}.{}", what, layer), Rows::kRouted, columns, dtype, Storage::kArena});
 }
 
+bool takes_adapters(const WeightGroup& group) {
+  return !group.by_head && group.num_experts == 0 && group.segments.size() <= kAdapterPartsMax &&
+         group.columns % kAdapterRankStep == 0;
+}
+
+void ListBuilder::add_matmul(TensorId x, WeightGroupId group, TensorId out) {
+  add(Matmul{x, group, out});
+  const WeightGroup& matrix = model.weights.groups[static_cast<size_t>(group)];
+  if (adapter_rank == 0 || !takes_adapters(matrix)) return;
+  const uint32_t ranks = static_cast<uint32_t>(matrix.segments.size()) * adapter_rank;
+  const TensorId y = tensor(list.tensors[static_cast<size_t>(out)].name + "_adapter", ranks, DType::kF32);
+  add(AdapterShrink{x, group, y});
+  add(AdapterExpand{y, group, out});
+}
+
 TensorId ListBuilder::add_norm(const char* what, uint32_t layer, TensorId x, TensorId delta, WeightId weight) {
   const TensorId normed = tensor(what, layer, model.config.width, caps.activation_dtype);
   add(RmsNorm{x, delta, weight, model.config.rms_eps, normed});
@@ -47,9 +62,9 @@ TensorId add_first_part(uint32_t layer, const StepTensors& step, TensorId x, Ten
   return is_recurrent(kind) ? add_recurrent(layer, x, delta, b) : add_attention(layer, step, x, delta, b);
 }
 
-OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens) {
+OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens, uint32_t adapter_rank) {
   const ModelConfig& c = model.config;
-  ListBuilder b{model, caps, Rows::kTokens, {"forward", num_tokens, 0, {}, {}}};
+  ListBuilder b{model, caps, Rows::kTokens, {"forward", num_tokens, 0, {}, {}}, adapter_rank};
   StepTensors step{b.tensor("tokens", 1, DType::kI32),
                    b.tensor("positions", 1, DType::kI32),
                    b.tensor("row_slots", 1, DType::kI32),
@@ -91,7 +106,7 @@ TensorId add_logits(TensorId normed, ListBuilder* b) {
   const bool is_scaled = c.logit_scale != 1, is_capped = c.logit_soft_cap > 0;
   const auto logits = [&](const char* name) { return b->tensor(name, c.vocab_size, DType::kF32); };
   TensorId made = logits(is_scaled || is_capped ? "head" : "logits");
-  b->add(Matmul{normed, b->model.head, made});
+  b->add_matmul(normed, b->model.head, made);
   if (is_scaled) {
     const TensorId scaled = logits(is_capped ? "head_scaled" : "logits");
     b->add(Scale{made, c.logit_scale, scaled});
@@ -105,9 +120,9 @@ TensorId add_logits(TensorId normed, ListBuilder* b) {
 
 }  // namespace
 
-OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled) {
+OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled, uint32_t adapter_rank) {
   const ModelConfig& c = model.config;
-  ListBuilder b{model, caps, Rows::kSampled, {"sample", 0, num_sampled, {}, {}}};
+  ListBuilder b{model, caps, Rows::kSampled, {"sample", 0, num_sampled, {}, {}}, adapter_rank};
   const TensorId hidden = b.list.add_tensor({"hidden", Rows::kTokens, c.width, DType::kF32, Storage::kHidden});
   const TensorId gathered = b.tensor("gathered", c.width, DType::kF32);
   b.add(GatherRows{hidden, gathered});

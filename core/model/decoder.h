@@ -10,9 +10,11 @@
 
 namespace llmrt {
 
-OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens);
+// adapter_rank: the most that an adapter may have in a part of a weight group, in lists that run rows with adapters; 0:
+// those of rows without.
+OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens, uint32_t adapter_rank = 0);
 // Moves of blocks in each KV group: no tensors, no tokens.
 OpList build_memory(uint32_t num_kv_groups);
-OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled);
+OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled, uint32_t adapter_rank = 0);
 
 }  // namespace llmrt

@@ -23,6 +23,7 @@ struct ListBuilder {
   const Caps& caps;
   Rows rows;
   OpList list;
+  uint32_t adapter_rank = 0;  // of each part of a group; 0: a list for rows without adapters
 
   TensorId tensor(std::string name, uint32_t columns, DType dtype, Storage storage = Storage::kArena) {
     return list.add_tensor({std::move(name), rows, columns, dtype, storage});
@@ -36,6 +37,8 @@ struct ListBuilder {
     list.ops.emplace_back(op);
   }
 
+  // out = x times the group's matrix, and what rows' adapters add to it.
+  void add_matmul(TensorId x, WeightGroupId group, TensorId out);
   // x += delta; returns x normed, as input of a matmul.
   TensorId add_norm(const char* what, uint32_t layer, TensorId x, TensorId delta, WeightId weight);
   // What a part adds to the stream: `out`, what it computed, normed where the layer has a post norm (`weight` >= 0) and

@@ -10,11 +10,11 @@ TensorId add_dense_products(uint32_t layer, TensorId normed, const DensePart& pa
   const auto named = [&](const char* end) { return fmt::format("{}{}.{}", part.what, end, layer); };
   const Activation activation = b->model.config.layers[layer].activation;
   const TensorId gate_up = b->tensor(named("gate_up"), (has_other_half(activation) ? 2 : 1) * part.width, DType::kF32);
-  b->add(Matmul{normed, part.gate_up, gate_up});
+  b->add_matmul(normed, part.gate_up, gate_up);
   const TensorId activated = b->tensor(named("ffn_act"), part.width, b->caps.activation_dtype);
   b->add(GatedActivation{gate_up, activation, activated});
   const TensorId out = b->tensor(named("ffn_out"), b->model.config.width, DType::kF32);
-  b->add(Matmul{activated, part.down, out});
+  b->add_matmul(activated, part.down, out);
   return out;
 }
 

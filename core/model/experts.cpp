@@ -46,7 +46,7 @@ class ExpertPart {
   }
   TensorId add_latent() {
     const TensorId latent = b_.tensor("latent_in", layer_, spec_.experts.latent_width, DType::kF32);
-    b_.add(Matmul{matmul_in(), weights_.latent_down, latent});
+    b_.add_matmul(matmul_in(), weights_.latent_down, latent);
     return latent;
   }
   TensorId widen(TensorId latent) {
@@ -57,7 +57,7 @@ class ExpertPart {
       latent = rounded;
     }
     const TensorId out = b_.tensor("ffn_out", layer_, width(), DType::kF32);
-    b_.add(Matmul{latent, weights_.latent_up, out});
+    b_.add_matmul(latent, weights_.latent_up, out);
     return out;
   }
   TensorId add_shared(TensorId out) {

@@ -13,12 +13,12 @@ TensorId add_queries(uint32_t layer, TensorId normed, ListBuilder* b) {
   TensorId from = normed;
   if (spec.latent.query_rank > 0) {
     const TensorId latent = b->tensor("query_latent", layer, spec.latent.query_rank, DType::kF32);
-    b->add(Matmul{normed, w.query_latent, latent});
+    b->add_matmul(normed, w.query_latent, latent);
     from = b->tensor("query_latent_normed", layer, spec.latent.query_rank, b->caps.activation_dtype);
     b->add(RmsNorm{latent, kNoTensor, w.query_norm, b->model.config.rms_eps, from});
   }
   const TensorId q = b->tensor("q", layer, spec.num_heads * spec.latent.key_dim(), DType::kF32);
-  b->add(Matmul{from, w.query, q});
+  b->add_matmul(from, w.query, q);
   return q;
 }
 
@@ -33,7 +33,7 @@ TensorId add_latent_attention(uint32_t layer, const StepTensors& step, TensorId 
   const TensorId normed = b->add_norm("attn_in", layer, x, delta, w.attention_norm);
   const TensorId q = add_queries(layer, normed, b);
   const TensorId kv = b->tensor("kv_latent", layer, latent.row_dim(), DType::kF32);
-  b->add(Matmul{normed, w.latent.keys_values, kv});
+  b->add_matmul(normed, w.latent.keys_values, kv);
   const TensorId query = b->tensor("query", layer, heads * latent.row_dim(), DType::kF32);
   b->add(LatentRows{q, kv, step.positions, step.kv_slots[spec.cache_group], w.latent.norm,
                     b->model.rope_freqs[spec.rope.freqs_idx], spec.cache_group, spec.cache_layer, heads,
@@ -46,7 +46,7 @@ TensorId add_latent_attention(uint32_t layer, const StepTensors& step, TensorId 
   const TensorId values = b->tensor("attn_values", layer, heads * latent.value_dim, dtype);
   b->add(HeadMatmul{attended, w.latent.value, heads, values, true});
   const TensorId out = b->tensor("attn_out", layer, b->model.config.width, DType::kF32);
-  b->add(Matmul{values, w.output, out});
+  b->add_matmul(values, w.output, out);
   return b->add_post_norm("attn_post", layer, out, w.attention_post_norm);
 }
 

@@ -73,6 +73,9 @@ struct Model {
   std::optional<Vocabulary> vocabulary;  // none for synthetic models (token ids only)
 };
 
+// Whether adapters may change the group's products: it is one matrix, in few segments.
+bool takes_adapters(const WeightGroup& group);
+
 // Opens a GGUF file, a Hugging Face folder, or "synthetic:<shape>:<encoding>" (shapes as
 // synthetic_shapes() says; encoding any of encoding.h's names, or q4_k for the Q4_K_M mix). Maps, checks everything and
 // reads nothing that is not needed. Errors: not_found, corrupt_file, unsupported (with the name of what is), each

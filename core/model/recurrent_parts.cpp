@@ -19,7 +19,7 @@ class RecurrentPart {
         b_(*b) {
     const auto rows = static_cast<uint32_t>(b->model.weights.groups[static_cast<size_t>(weights_.in)].rows);
     in_ = b_.tensor("state_in", layer, rows, DType::kF32);
-    b_.add(Matmul{normed, weights_.in, in_});
+    b_.add_matmul(normed, weights_.in, in_);
   }
 
   // out_proj(C * conv(B * X)), with rows of B, C and X behind each other.
@@ -117,7 +117,7 @@ TensorId add_recurrent(uint32_t layer, TensorId x, TensorId delta, ListBuilder* 
                         : spec.attention == AttentionKind::kGatedDelta ? part.add_gated_delta()
                                                                        : part.add_scan();
   const TensorId out = b->tensor("attn_out", layer, b->model.config.width, DType::kF32);
-  b->add(Matmul{made, w.recurrent.out, out});
+  b->add_matmul(made, w.recurrent.out, out);
   return b->add_post_norm("attn_post", layer, out, w.attention_post_norm);
 }
 

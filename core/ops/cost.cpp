@@ -32,6 +32,9 @@ struct Counter {
     return {2 * rows(op.x) * static_cast<double>(group.rows) * static_cast<double>(group.columns),
             static_cast<double>(bytes_of(weights, group)) + bytes(op.x) + bytes(op.out)};
   }
+  // Rows without an adapter cost nothing, and a list does not know which rows have one.
+  OpCost operator()(const AdapterShrink&) const { return {}; }
+  OpCost operator()(const AdapterExpand&) const { return {}; }
   OpCost operator()(const QkNorm& op) const { return {4 * elements(op.qkv), 2 * bytes(op.qkv)}; }
   OpCost operator()(const JoinedQkNorm& op) const { return {4 * elements(op.qkv), 2 * bytes(op.qkv)}; }
   OpCost operator()(const Rope& op) const { return {3 * elements(op.qkv), 2 * bytes(op.qkv)}; }

@@ -48,6 +48,18 @@ void fields(const Matmul& op, V& v) {
   v.out("out", op.out);
 }
 template <class V>
+void fields(const AdapterShrink& op, V& v) {
+  v.in("x", op.x);
+  v.group("group", op.group);
+  v.out("y", op.y);
+}
+template <class V>
+void fields(const AdapterExpand& op, V& v) {
+  v.in("y", op.y);
+  v.group("group", op.group);
+  v.inout("out", op.out);
+}
+template <class V>
 void fields(const QkNorm& op, V& v) {
   v.inout("qkv", op.qkv);
   v.weight("q_weight", op.q_weight);

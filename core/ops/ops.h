@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <variant>
 
+#include "core/ops/adapter_ops.h"
 #include "core/ops/latent_ops.h"
 #include "core/ops/recurrent_ops.h"
 #include "core/ops/tensor.h"
@@ -55,6 +56,8 @@ struct Matmul {
   int32_t group;  // WeightGroupId [N, K], bias with the group
   TensorId out;   // [T or R, N] f32
 };
+
+// Ops that add what adapters change: adapter_ops.h.
 
 // In place, per head of q and of k: RMS norm over head_dim (Qwen3); of v too where it has a weight (Gemma 4). In this
 // op and the two below num_kv_heads may be 0: a layer that reads the keys and values of another one has q alone.
@@ -279,11 +282,11 @@ struct LoadBlocks {
   uint32_t kv_group;
 };
 
-using Op =
-    std::variant<UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, QkNorm, JoinedQkNorm, Rope, KvWrite, PagedAttention,
-                 LatentRows, HeadMatmul, LatentAttention, RunningSum, CausalConv, GatedDelta, SelectiveScan, GatedNorm,
-                 GatedActivation, RouteExperts, ExpertGateUp, ExpertDown, Add, Scale, SoftCap, SigmoidGate, GatherRows,
-                 ApplyPenalties, ApplyBias, Filter, Sample, Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
+using Op = std::variant<UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, AdapterShrink, AdapterExpand, QkNorm,
+                        JoinedQkNorm, Rope, KvWrite, PagedAttention, LatentRows, HeadMatmul, LatentAttention,
+                        RunningSum, CausalConv, GatedDelta, SelectiveScan, GatedNorm, GatedActivation, RouteExperts,
+                        ExpertGateUp, ExpertDown, Add, Scale, SoftCap, SigmoidGate, GatherRows, ApplyPenalties,
+                        ApplyBias, Filter, Sample, Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
 inline constexpr int kNumOps = std::variant_size_v<Op>;
 
 const char* op_name(const Op& op);  // lower snake case, e.g. "rms_norm"

@@ -29,6 +29,8 @@ void ForwardInputs::clear() {
   state_places.clear();
   tokens.clear();
   token_rows.clear();
+  adapter_items.clear();
+  adapter_rows.clear();
   for (AttentionWork& work : attention) work.clear();
 }
 
@@ -44,6 +46,8 @@ void SampleInputs::clear() {
   bias_entries.clear();
   mask_records.clear();
   mask_words.clear();
+  adapter_items.clear();
+  adapter_rows.clear();
 }
 
 void pack(const ForwardInputs& in, std::vector<uint32_t>* out) {
@@ -60,6 +64,9 @@ void pack(const ForwardInputs& in, std::vector<uint32_t>* out) {
   set(kFwdCopies, append(in.block_copies, out));
   set(kFwdNumPlaces, in.state_places.size());
   set(kFwdPlaces, append(in.state_places, out));
+  set(kFwdNumAdapterItems, in.adapter_items.size());
+  set(kFwdAdapterItems, append(in.adapter_items, out));
+  set(kFwdAdapterRows, append(in.adapter_rows, out));
   const uint32_t rows = append(in.rows, out), tokens = append(in.tokens, out), token_rows = append(in.token_rows, out);
   for (uint32_t g = 0; g < kKvGroupsMax; ++g) {
     const AttentionWork& work = in.attention[g];
@@ -93,6 +100,9 @@ void pack(const SampleInputs& in, std::vector<uint32_t>* out) {
   set(kSmpNumMasks, in.mask_records.size());
   set(kSmpMasks, append(in.mask_records, out));
   set(kSmpMaskWords, append(in.mask_words, out));
+  set(kSmpNumAdapterItems, in.adapter_items.size());
+  set(kSmpAdapterItems, append(in.adapter_items, out));
+  set(kSmpAdapterRows, append(in.adapter_rows, out));
   set(kSmpTotalWords, out->size());
 }
 

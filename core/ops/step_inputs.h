@@ -71,8 +71,8 @@ struct RowRecord {
   uint32_t slot;
   uint32_t start;  // absolute position of the first token
   uint32_t num_tokens;
-  uint32_t token_first;  // index among the step's T tokens
-  uint32_t adapter_id = 0;
+  uint32_t token_first;                       // index among the step's T tokens
+  uint32_t adapter_id = 0;                    // slot of the adapter pool + 1; 0 = none
   uint32_t places_first = 0, num_places = 0;  // in state_places
   uint32_t reserved = 0;
 };
@@ -118,6 +118,23 @@ struct MergeItem {
 };
 static_assert(sizeof(MergeItem) == 16);
 
+// The rows that one adapter takes part in, at most kAdapterItemRows of them: [first, +num_rows) of the step's
+// adapter_rows. In forward inputs rows are tokens, in sample inputs records. No row is in two items.
+struct AdapterItem {
+  uint32_t slot;  // of the adapter pool
+  uint32_t first, num_rows;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(AdapterItem) == 16);
+inline constexpr uint32_t kAdapterItemRows = 64;
+inline constexpr uint32_t kAdapterSlotsMax = 64;
+
+struct AdapterRow {
+  uint32_t row;
+  float scale;  // the request's own factor on the adapter
+};
+static_assert(sizeof(AdapterRow) == 8);
+
 // Between blocks of a group's pool; source and target of a load or a store are a host block and a block of the pool.
 struct BlockCopy {
   uint32_t source, target;
@@ -143,8 +160,10 @@ struct ForwardInputs {
   std::vector<BlockCopy> block_stores, block_loads, block_copies;
   std::vector<RowRecord> rows;  // S
   std::vector<StatePlace> state_places;
-  std::vector<int32_t> tokens;                        // T: token id, or kLastSampled
-  std::vector<uint32_t> token_rows;                   // T: index into rows
+  std::vector<int32_t> tokens;             // T: token id, or kLastSampled
+  std::vector<uint32_t> token_rows;        // T: index into rows
+  std::vector<AdapterItem> adapter_items;  // at most T, and kAdapterSlotsMax + T / kAdapterItemRows
+  std::vector<AdapterRow> adapter_rows;
   std::array<AttentionWork, kKvGroupsMax> attention;  // by KV group
 
   void clear();
@@ -202,6 +221,8 @@ struct SampleInputs {
   std::vector<BiasEntry> bias_entries;
   std::vector<MaskRecord> mask_records;
   std::vector<uint32_t> mask_words;
+  std::vector<AdapterItem> adapter_items;  // as in ForwardInputs
+  std::vector<AdapterRow> adapter_rows;
 
   void clear();
 };
@@ -278,6 +299,9 @@ enum ForwardHeader : uint32_t {
   kFwdTotalWords,
   kFwdNumPlaces,
   kFwdPlaces,
+  kFwdNumAdapterItems,
+  kFwdAdapterItems,
+  kFwdAdapterRows,
   kForwardHeaderWords = 32,
   kForwardHeadersWords = kForwardHeaderWords * kKvGroupsMax,  // of all groups
 };
@@ -289,6 +313,9 @@ enum SampleHeader : uint32_t {
   kSmpNumMasks,
   kSmpMasks,
   kSmpMaskWords,
+  kSmpNumAdapterItems,
+  kSmpAdapterItems,
+  kSmpAdapterRows,
   kSmpTotalWords,
   kSampleHeaderWords = 32,
 };

@@ -33,6 +33,13 @@ class Reader {
   bool ok_ = false;
 };
 
+// The rows that the items point to.
+uint64_t rows_of_items(const std::vector<AdapterItem>& items) {
+  uint64_t rows = 0;
+  for (const AdapterItem& item : items) rows = std::max(rows, uint64_t{item.first} + item.num_rows);
+  return rows;
+}
+
 Error malformed(const char* what, size_t num_words) {
   return make_error(ErrorCode::kInvalidArgument, "{} inputs: {} words are not a packed run", what, num_words);
 }
@@ -52,6 +59,8 @@ Result<ForwardInputs> unpack_forward(std::span<const uint32_t> words) {
   reader.read(reader.word(kFwdNumCopies), kFwdCopies, &in.block_copies);
   reader.read(reader.word(kFwdNumRows), kFwdRows, &in.rows);
   reader.read(reader.word(kFwdNumPlaces), kFwdPlaces, &in.state_places);
+  reader.read(reader.word(kFwdNumAdapterItems), kFwdAdapterItems, &in.adapter_items);
+  reader.read(rows_of_items(in.adapter_items), kFwdAdapterRows, &in.adapter_rows);
   reader.read(reader.word(kFwdNumTokens), kFwdTokens, &in.tokens);
   reader.read(reader.word(kFwdNumTokens), kFwdTokenRows, &in.token_rows);
   for (uint32_t g = 0; g < kKvGroupsMax; ++g) {
@@ -76,6 +85,8 @@ Result<SampleInputs> unpack_sample(std::span<const uint32_t> words) {
   uint64_t mask_words = 0;
   for (const MaskRecord& mask : in.mask_records) mask_words = std::max(mask_words, uint64_t{mask.first} + mask.count);
   reader.read(mask_words, kSmpMaskWords, &in.mask_words);
+  reader.read(reader.word(kSmpNumAdapterItems), kSmpAdapterItems, &in.adapter_items);
+  reader.read(rows_of_items(in.adapter_items), kSmpAdapterRows, &in.adapter_rows);
   if (!reader.ok()) return malformed("sample", words.size());
   return in;
 }

@@ -53,12 +53,13 @@ struct PlanRow {
   uint32_t token_first;   // in ForwardPlan::tokens
   uint32_t sample_first;  // in TailPlan::samples
   uint32_t num_samples;   // 0 for a chunk that does not reach the end of what is known, and for a row that was parked
-  uint32_t adapter_id;
+  uint32_t adapter_slot;  // of the adapter pool + 1; 0 = none
   bool batch_invariant;
   uint64_t root = 0;                          // of its cached blocks (KvSpace::root)
   uint32_t places_first = 0, num_places = 0;  // in ForwardPlan::state_places
   uint32_t num_drafts = 0;                    // of its tokens, the last
   Lane lane = Lane::kInteractive;
+  float adapter_scale = 1;  // the request's own factor
 };
 
 // What is computed for each token.

@@ -85,7 +85,7 @@ void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
                  .token_first = static_cast<uint32_t>(plan->tokens.size()),
                  .sample_first = static_cast<uint32_t>(plan->samples.size()),
                  .num_samples = 0,
-                 .adapter_id = sequence.request.adapter_id,
+                 .adapter_slot = sequence.request.adapter_id,
                  .batch_invariant = sequence.request.batch_invariant,
                  .num_drafts = num_drafts,
                  .lane = sequence.lane()};

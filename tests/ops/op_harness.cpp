@@ -9,6 +9,7 @@
 
 #include "core/backend/validating.h"
 #include "core/base/check.h"
+#include "core/base/checked_math.h"
 #include "tests/ops/coverage.h"
 #include "tests/ops/test_devices.h"
 #include "tests/reference/backend.h"
@@ -143,7 +144,7 @@ class Oracle {
   const Outcome& expected(size_t case_idx) {
     if (!outcomes_[case_idx]) {
       const Case& test_case = suite_.cases[case_idx];
-      auto outcome = execute(*backend_, test_case);
+      auto outcome = execute(*backend_, test_case, suite_.weights.groups.size());
       INFO("reference: " << test_case.name << ": " << (outcome ? "" : outcome.error().message) << "\n"
                          << describe(test_case));
       REQUIRE(outcome.ok());
@@ -177,7 +178,7 @@ std::set<std::string> run_on(const std::string& device, const Suite& suite, Orac
     if (has_foreign_dtype(backend, test_case)) continue;
     std::string reason = cannot_run(backend, test_case);
     if (reason.empty()) {
-      const auto actual = execute(backend, test_case);
+      const auto actual = execute(backend, test_case, suite.weights.groups.size());
       if (actual) {
         const auto failures = compare(test_case, oracle.expected(i), *actual, backend.caps());
         INFO(device << ": " << test_case.name << " (--rng-seed " << Catch::getSeed() << ")\n" << describe(test_case));
@@ -214,12 +215,55 @@ Outcome reference_outcome(const Suite& suite, const Case& test_case) {
   const auto backend = make_reference_backend();
   REQUIRE(backend->load_weights(suite.weights, {}).ok());
   REQUIRE(backend->create_state(state_config(suite, *backend)).ok());
-  auto outcome = execute(*backend, test_case);
+  auto outcome = execute(*backend, test_case, suite.weights.groups.size());
   REQUIRE(outcome.ok());
   return *std::move(outcome);
 }
 
-Result<Outcome> execute(Backend& backend, const Case& test_case) {
+AdapterPoolBytes adapter_pool(const std::vector<AdapterOf>& adapters, size_t num_groups, DType dtype) {
+  AdapterPoolBytes pool;
+  for (const AdapterOf& adapter : adapters) pool.config.slots_max = std::max(pool.config.slots_max, adapter.slot + 1);
+  pool.bytes.resize(pool.config.slots_max * num_groups * sizeof(AdapterEntry));
+  const auto append = [&](const std::vector<double>& numbers) {
+    const size_t first = pool.bytes.size();
+    pool.bytes.resize(first + round_up<size_t>(numbers.size() * dtype_bytes(dtype), kAdapterAlignment));
+    encode(numbers, dtype, pool.bytes.data() + first);
+    return static_cast<uint32_t>(first / kAdapterAlignment);
+  };
+  for (const AdapterOf& adapter : adapters) {
+    AdapterEntry entry{.num_parts = static_cast<uint32_t>(adapter.parts.size())};
+    std::vector<double> a;
+    uint32_t rows = 0;
+    for (uint32_t p = 0; p < entry.num_parts; ++p) {
+      const AdapterPart& part = adapter.parts[p];
+      const uint32_t rank = round_up(part.rank, kAdapterRankStep);
+      const size_t columns = part.rank == 0 ? 0 : part.a.size() / part.rank;
+      a.insert(a.end(), part.a.begin(), part.a.end());
+      a.insert(a.end(), (rank - part.rank) * columns, 0.0);
+      std::vector<double> b(size_t{part.num_rows} * rank, 0.0);
+      for (size_t n = 0; n < part.num_rows && rank > 0; ++n)
+        std::copy_n(part.b.begin() + static_cast<int64_t>(n * part.rank), part.rank,
+                    b.begin() + static_cast<int64_t>(n * rank));
+      if (rank > 0) entry.b_offset[p] = append(b);
+      entry.rank += rank;
+      entry.rank_end[p] = entry.rank;
+      entry.row_end[p] = rows += part.num_rows;
+      entry.scale[p] = part.scale;
+    }
+    entry.a_offset = append(a);
+    const size_t index = adapter.slot * num_groups + static_cast<size_t>(adapter.group);
+    std::memcpy(pool.bytes.data() + index * sizeof(AdapterEntry), &entry, sizeof(AdapterEntry));
+  }
+  pool.config.bytes = pool.bytes.size();
+  return pool;
+}
+
+Result<Outcome> execute(Backend& backend, const Case& test_case, size_t num_groups) {
+  if (!test_case.adapters.empty()) {
+    const AdapterPoolBytes pool = adapter_pool(test_case.adapters, num_groups, backend.caps().activation_dtype);
+    if (Status status = backend.create_adapter_pool(pool.config); !status) return status.error();
+    if (Status status = backend.write_adapter_pool(0, pool.bytes); !status) return status.error();
+  }
   if (!test_case.groups.empty())
     if (Status status = backend.create_kv_pools(test_case.groups); !status) return status.error();
   for (uint32_t g = 0; g < test_case.kv.size(); ++g)

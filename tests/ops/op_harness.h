@@ -86,18 +86,31 @@ struct Step {
   void add_prompt_items(uint32_t row_idx, uint32_t window = 0, uint32_t splits = 1, uint32_t kv_group = 0);
 };
 
+// What an adapter of a slot adds to a weight group; a part for each of its segments, rank 0 where it adds nothing.
+struct AdapterPart {
+  uint32_t rank = 0, num_rows = 0;
+  std::vector<double> a, b;  // [rank, K], [num_rows, rank]
+  float scale = 1;
+};
+struct AdapterOf {
+  uint32_t slot;
+  WeightGroupId group;
+  std::vector<AdapterPart> parts;
+};
+
 using KvBytes = std::vector<std::vector<std::vector<std::byte>>>;  // [layer][block]: write_kv's bytes
 
 struct Case {
   std::string name;
   std::string variant;  // for the coverage table: an encoding, a KV dtype, ...
   std::vector<Step> steps;
-  std::vector<KvGroup> groups;  // one pool each; empty = the suite's pools stay
-  std::vector<KvBytes> kv;      // contents before the first step, by group; empty = zeros
-  double kv_tolerance = 0;      // of f16 and bf16 numbers written, relative; int8 may round a tie the other way
-  double kv_slack = 0;          // the same, absolute: of numbers that may cancel to nothing
-  bool kv_exact = false;        // not even that: KV is moved, not computed
-  double state_tolerance = 0;   // of numbers of records: of the root mean square of those that were written
+  std::vector<KvGroup> groups;      // one pool each; empty = the suite's pools stay
+  std::vector<KvBytes> kv;          // contents before the first step, by group; empty = zeros
+  std::vector<AdapterOf> adapters;  // all that the pool holds
+  double kv_tolerance = 0;          // of f16 and bf16 numbers written, relative; int8 may round a tie the other way
+  double kv_slack = 0;              // the same, absolute: of numbers that may cancel to nothing
+  bool kv_exact = false;            // not even that: KV is moved, not computed
+  double state_tolerance = 0;       // of numbers of records: of the root mean square of those that were written
   // Looks at results that tensors do not show (StepOutput of each step); returns what is wrong.
   std::function<std::vector<std::string>(const std::vector<StepOutput>& expected,
                                          const std::vector<StepOutput>& actual)>
@@ -129,7 +142,14 @@ struct Suite {
 // What a tensor holds before the step: the fill in its live rows, poison elsewhere.
 std::vector<std::byte> bytes_before(const Step& step, TensorId id);
 StateConfig state_config(const Suite& suite, const Backend& backend);
-Result<Outcome> execute(Backend& backend, const Case& test_case);
+// num_groups: of the weights that the backend has.
+Result<Outcome> execute(Backend& backend, const Case& test_case, size_t num_groups = 0);
+// The pool of a case's adapters, as it lies on a device whose numbers are of that type.
+struct AdapterPoolBytes {
+  AdapterPoolConfig config;
+  std::vector<std::byte> bytes;
+};
+AdapterPoolBytes adapter_pool(const std::vector<AdapterOf>& adapters, size_t num_groups, DType dtype);
 // The same on the reference alone, for tests that look at what it gave.
 Outcome reference_outcome(const Suite& suite, const Case& test_case);
 // Everything that differs by more than its bound, in words; empty = equal.

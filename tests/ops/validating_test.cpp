@@ -571,7 +571,7 @@ TEST_CASE("validating refuses wrong inputs and names array and field", "[validat
       {"rows[1]: slot: expected below 4", [](World& w) { w.forward_inputs.rows[1].slot = 4; }},
       {"rows[1]: slot: expected a slot of one row", [](World& w) { w.forward_inputs.rows[1].slot = 0; }},
       {"rows[1]: token_first: expected 3", [](World& w) { w.forward_inputs.rows[1].token_first = 2; }},
-      {"rows[1]: adapter_id: expected 0", [](World& w) { w.forward_inputs.rows[1].adapter_id = 1; }},
+      {"rows[1]: adapter_id: expected at most 0", [](World& w) { w.forward_inputs.rows[1].adapter_id = 1; }},
       {"rows[1]: positions: expected at most 64", [](World& w) { w.forward_inputs.rows[1].start = 64; }},
       {"rows[1]: block table: expected a block of group 0 for position 40",
        [](World& w) { w.forward_inputs.rows[1].start = 40; }},

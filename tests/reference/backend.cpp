@@ -74,7 +74,7 @@ ReferenceBackend::ReferenceBackend(ReferenceConfig config) {
   caps_.attention.splits_prompts = false;
   caps_.memory_bytes = caps_.memory_free_bytes = 1ull << 40;  // ordinary host memory, allocated as it is used
   caps_.range_bytes_max = 1ull << 40;
-  caps_.activation_dtype = config.activation_dtype;
+  caps_.activation_dtype = machine_.adapter_dtype = config.activation_dtype;
   caps_.kv_dtypes.assign(std::begin(kKvDTypes), std::end(kKvDTypes));
   caps_.batch_invariant = true;
   caps_.head_dim_max = 1024;
@@ -134,6 +134,20 @@ Status ReferenceBackend::create_kv_pools(std::span<const KvGroup> groups) {
     pool.scales.assign(group.num_layers, std::vector<float>(group.scale_bytes_block_layer() / 4 * num_blocks));
     machine_.pools.push_back(std::move(pool));
   }
+  return {};
+}
+
+Status ReferenceBackend::create_adapter_pool(const AdapterPoolConfig& config) {
+  machine_.adapters = config;
+  machine_.adapter_pool.assign(config.bytes, std::byte{0});
+  return {};
+}
+
+Status ReferenceBackend::write_adapter_pool(uint64_t offset, std::span<const std::byte> bytes) {
+  if (offset > machine_.adapter_pool.size() || bytes.size() > machine_.adapter_pool.size() - offset)
+    return make_error(ErrorCode::kInvalidArgument, "adapter pool: {} bytes at {} of {}", bytes.size(), offset,
+                      machine_.adapter_pool.size());
+  std::ranges::copy(bytes, machine_.adapter_pool.begin() + static_cast<int64_t>(offset));
   return {};
 }
 

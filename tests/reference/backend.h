@@ -25,6 +25,8 @@ class ReferenceBackend final : public Backend {
   uint64_t arena_bytes(const OpList& list) const override;
   Status create_state(const StateConfig& config) override;
   Status create_kv_pools(std::span<const KvGroup> groups) override;
+  Status create_adapter_pool(const AdapterPoolConfig& config) override;
+  Status write_adapter_pool(uint64_t offset, std::span<const std::byte> bytes) override;
   Status prepare(const SealedList& list) override;
   Result<Ticket> submit(const StepSubmission& step) override;
   Result<StepOutput> wait(Ticket ticket) override;

@@ -68,6 +68,9 @@ struct Machine {
   std::vector<PenaltyCounts> penalty_counts;
   Tensor hidden;
   std::vector<KvPool> pools;
+  AdapterPoolConfig adapters;
+  std::vector<std::byte> adapter_pool;
+  DType adapter_dtype = DType::kF32;
 
   // The running step.
   ForwardInputs forward;
@@ -99,6 +102,8 @@ Status run(Machine& machine, const PrepareRows& op);
 Status run(Machine& machine, const Embed& op);
 Status run(Machine& machine, const RmsNorm& op);
 Status run(Machine& machine, const Matmul& op);
+Status run(Machine& machine, const AdapterShrink& op);
+Status run(Machine& machine, const AdapterExpand& op);
 Status run(Machine& machine, const QkNorm& op);
 Status run(Machine& machine, const JoinedQkNorm& op);
 Status run(Machine& machine, const Rope& op);
