@@ -1,0 +1,134 @@
+#include "core/adapter/adapter_builder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/weights/hf_rows.h"
+
+namespace llmrt {
+namespace {
+
+constexpr std::string_view kDigestVersion = "llmrt adapter 1";
+constexpr size_t kNumbersTogether = 1u << 14;
+
+Status check_matrix(const SourceTensor& tensor, uint64_t columns, uint64_t rows) {
+  if (!tensor.encoding || is_quantized(*tensor.encoding))
+    return refused_adapter("tensor {}: expected f32, f16 or bf16, found {}", printable(tensor.name), describe(tensor));
+  if (tensor.dims != std::array<uint64_t, 4>{columns, rows, 1, 1})
+    return adapter_mismatch("tensor {}: expected [{}, {}], found {}", printable(tensor.name), columns, rows,
+                            describe(tensor));
+  return {};
+}
+
+// Reads all rows of one matrix of a part: hashed, and checked to be finite.
+template <typename ReadRow>
+Status hash_rows(const SourceTensor& tensor, uint64_t columns, uint64_t rows, ReadRow read, Sha256* hash) {
+  const uint64_t rows_together = std::max<uint64_t>(1, kNumbersTogether / columns);
+  std::vector<float> numbers(rows_together * columns);
+  for (uint64_t first = 0; first < rows; first += rows_together) {
+    const uint64_t count = std::min(rows_together, rows - first);
+    const auto made = std::span(numbers).first(count * columns);
+    for (uint64_t i = 0; i < count; ++i) read(first + i, made.subspan(i * columns, columns));
+    for (const float number : made)
+      if (!std::isfinite(number))
+        return bad_adapter("tensor {}: expected finite numbers, found {}", printable(tensor.name), number);
+    hash->add_all(std::span<const float>(made));
+  }
+  return {};
+}
+
+Status hash_part(const AdapterPart& part, uint64_t columns, Sha256* hash) {
+  hash->add(part.rank).add(part.rows);
+  if (part.rank == 0) return {};
+  hash->add(part.scale);
+  const auto read_a = [&](uint64_t row, std::span<float> out) { read_a_row(part, row, out); };
+  const auto read_b = [&](uint64_t row, std::span<float> out) { read_b_row(part, row, out); };
+  if (auto s = hash_rows(part.a, columns, part.rank, read_a, hash); !s) return s;
+  return hash_rows(part.b, part.rank, part.rows, read_b, hash);
+}
+
+}  // namespace
+
+void read_a_row(const AdapterPart& part, uint64_t row, std::span<float> out) {
+  const uint64_t begin = row * part.a.dims[0];
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = number_of(part.a, begin + (part.a_columns.empty() ? i : part.a_columns[i]));
+}
+
+void read_b_row(const AdapterPart& part, uint64_t row, std::span<float> out) {
+  const uint64_t begin = (part.b_rows.empty() ? row : part.b_rows[row]) * part.b.dims[0];
+  for (size_t i = 0; i < out.size(); ++i) out[i] = number_of(part.b, begin + i);
+}
+
+Status AdapterBuilder::add(const AdapterPair& pair, uint64_t rank, double scale) {
+  const SourceTensor& shown = pair.a != nullptr ? *pair.a : *pair.b;
+  auto found = sites_.find(pair.canonical, shown.name);
+  if (!found) return found.error();
+  if (pair.a == nullptr || pair.b == nullptr)
+    return bad_adapter("tensor {}: expected {} beside it, found nothing", printable(shown.name),
+                       pair.a == nullptr ? "the module's A" : "the module's B");
+  if (rank < 1 || rank > kAdapterRankMax)
+    return refused_adapter("tensor {}: expected a rank in [1, {}], found {}", printable(shown.name), kAdapterRankMax,
+                           rank);
+  if (auto s = check_matrix(*pair.a, found->columns, rank); !s) return s;
+  if (auto s = check_matrix(*pair.b, rank, found->rows); !s) return s;
+  const auto as_float = static_cast<float>(scale);
+  if (!std::isfinite(as_float))
+    return bad_adapter("tensor {}: expected a finite scale, found {}", printable(shown.name), scale);
+  for (AdapterSite& site : found->sites) {
+    const WeightGroup& weights = model_.weights.groups[static_cast<size_t>(site.group)];
+    AdapterGroup& group = groups_[site.group];
+    if (group.group < 0) {
+      group.group = site.group;
+      group.columns = weights.columns;
+      for (const RowSegment& segment : weights.segments) group.parts.emplace_back().rows = segment.num_rows;
+    }
+    AdapterPart& part = group.parts[site.part];
+    if (part.rank != 0)
+      return bad_adapter("tensor {}: expected one adapter on {}, found {} too", printable(shown.name), pair.canonical,
+                         printable(part.a.name));
+    part.rank = static_cast<uint32_t>(rank);
+    part.scale = as_float;
+    part.a = *pair.a;
+    part.b = *pair.b;
+    part.a_columns = std::move(site.a_columns);
+    part.b_rows = std::move(site.b_rows);
+  }
+  return {};
+}
+
+Result<std::shared_ptr<const Adapter>> AdapterBuilder::finish(std::string path, std::vector<int32_t> tokens,
+                                                              std::shared_ptr<const void> storage) {
+  if (groups_.empty()) return bad_adapter("expected a matrix that it changes, found none");
+  auto adapter = std::make_shared<Adapter>();
+  Sha256 hash;
+  hash.add_text(kDigestVersion);
+  for (auto& [id, group] : groups_) {
+    hash.add_text(model_.weights.groups[static_cast<size_t>(id)].name).add(group.columns);
+    hash.add(uint64_t{group.parts.size()});
+    for (const AdapterPart& part : group.parts) {
+      if (auto s = hash_part(part, group.columns, &hash); !s) return s.error();
+      adapter->rank_max = std::max(adapter->rank_max, part.rank);
+    }
+    for (AdapterPart& part : group.parts) part.a.name = part.b.name = {};  // they may lie in what the reader drops
+    adapter->groups.push_back(std::move(group));
+  }
+  hash.add_all(std::span<const int32_t>(tokens));
+  adapter->digest = hash.finish();
+  adapter->path = std::move(path);
+  adapter->invocation_tokens = std::move(tokens);
+  adapter->storage = std::move(storage);
+  return std::shared_ptr<const Adapter>(std::move(adapter));
+}
+
+Status check_invocation_tokens(const std::vector<int64_t>& tokens, const Model& model, std::string_view shown) {
+  if (tokens.empty() || tokens.size() > kInvocationTokensMax)
+    return refused_adapter("{}: expected 1 to {} tokens, found {}", shown, kInvocationTokensMax, tokens.size());
+  for (const int64_t token : tokens)
+    if (token < 0 || token >= int64_t{model.config.vocab_size})
+      return adapter_mismatch("{}: expected tokens below {}, found {}", shown, model.config.vocab_size, token);
+  return {};
+}
+
+}  // namespace llmrt

@@ -1,0 +1,59 @@
+// Puts an adapter together, module by module, whatever file they come from: each is checked against the model as it is
+// added, and the numbers are read once at the end.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/adapter/adapter.h"
+#include "core/adapter/adapter_sites.h"
+
+namespace llmrt {
+
+template <typename... Args>
+Error refused_adapter(fmt::format_string<Args...> format, Args&&... args) {
+  return make_error(ErrorCode::kUnsupported, "unsupported adapter: {}",
+                    fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+Error bad_adapter(fmt::format_string<Args...> format, Args&&... args) {
+  return make_error(ErrorCode::kCorruptFile, "corrupt adapter: {}", fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+Error adapter_mismatch(fmt::format_string<Args...> format, Args&&... args) {
+  return make_error(ErrorCode::kInvalidArgument, "adapter mismatch: {}",
+                    fmt::format(format, std::forward<Args>(args)...));
+}
+
+// A module's two matrices, as a file has them; null: the file lacks it.
+struct AdapterPair {
+  std::string canonical;  // GGUF's name of the matrix that it changes
+  const SourceTensor* a = nullptr;
+  const SourceTensor* b = nullptr;
+};
+
+class AdapterBuilder {
+ public:
+  // `model` outlives this.
+  AdapterBuilder(const Model& model, AdapterRows order) : model_(model), sites_(model, order) {}
+
+  // `rank` is what both matrices must have. Errors: those of load_adapter.
+  Status add(const AdapterPair& pair, uint64_t rank, double scale);
+  // After the last module. `tokens`: aLoRA's, or none. Errors: those of load_adapter.
+  Result<std::shared_ptr<const Adapter>> finish(std::string path, std::vector<int32_t> tokens,
+                                                std::shared_ptr<const void> storage);
+
+ private:
+  const Model& model_;
+  AdapterSites sites_;
+  std::map<WeightGroupId, AdapterGroup> groups_;
+};
+
+// aLoRA's tokens, checked against the vocabulary. `shown` names where they stand.
+Status check_invocation_tokens(const std::vector<int64_t>& tokens, const Model& model, std::string_view shown);
+
+}  // namespace llmrt

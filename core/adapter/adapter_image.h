@@ -1,0 +1,41 @@
+// An adapter as the bytes that go into the adapters' pool on a device: for each weight group that it changes one run,
+// and the table entry that describes it. Made once for a dtype; read-only afterwards.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/adapter/adapter.h"
+#include "core/base/sha256.h"
+#include "core/base/status.h"
+#include "core/ops/adapter_ops.h"
+#include "core/ops/tensor.h"
+
+namespace llmrt {
+
+inline constexpr uint64_t kAdapterUnitBytes = 16;  // of offsets in an AdapterEntry
+
+struct AdapterRun {
+  WeightGroupId group = -1;
+  uint64_t offset = 0, size = 0;  // in AdapterImage::bytes; multiples of kAdapterUnitBytes
+  AdapterEntry entry;             // its offsets count from the run's start
+};
+
+struct AdapterImage {
+  Digest digest = {};  // Adapter::digest
+  DType dtype = DType::kF16;
+  std::vector<std::byte> bytes;
+  std::vector<AdapterRun> runs;  // in the order of their groups, without gaps in `bytes`
+
+  std::span<const std::byte> run_bytes(const AdapterRun& run) const {
+    return std::span(bytes).subspan(run.offset, run.size);
+  }
+};
+
+// A run holds A of all parts, rows of padded ranks one part after the other, then B of each part. `dtype`: f32, f16 or
+// bf16, rounded to nearest, ties to even. Error: unsupported, for a number that has no finite form in `dtype`.
+Result<AdapterImage> make_image(const Adapter& adapter, DType dtype);
+
+}  // namespace llmrt

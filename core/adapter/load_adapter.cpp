@@ -1,0 +1,71 @@
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "core/adapter/adapter_builder.h"
+#include "core/adapter/adapter_files.h"
+#include "core/platform/mapped_file.h"
+#include "core/weights/gguf.h"
+#include "core/weights/json_tree.h"
+
+namespace llmrt {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPeftConfigFile = "adapter_config.json";
+constexpr const char* kPeftWeightsFile = "adapter_model.safetensors";
+
+// A file's bytes in memory of our own: adapters are replaced while a server runs.
+struct FileCopy {
+  std::unique_ptr<std::byte[]> data;
+  size_t size = 0;
+  std::span<const std::byte> bytes() const { return {data.get(), size}; }
+};
+
+Result<std::shared_ptr<const FileCopy>> read_file(const std::string& path, uint64_t bytes_max) {
+  auto file = MappedFile::open(path);
+  if (!file) return file.error();
+  const auto bytes = (*file)->bytes();
+  if (bytes.size() > bytes_max)
+    return bad_adapter("{}: expected at most {} bytes, found {}", path, bytes_max, bytes.size());
+  auto copy = std::make_shared<FileCopy>();
+  copy->data = std::make_unique_for_overwrite<std::byte[]>(bytes.size());
+  copy->size = bytes.size();
+  std::ranges::copy(bytes, copy->data.get());
+  return std::shared_ptr<const FileCopy>(std::move(copy));
+}
+
+Result<std::shared_ptr<const Adapter>> load_folder(const fs::path& folder, const Model& model,
+                                                   const std::string& path) {
+  auto config = read_file((folder / kPeftConfigFile).string(), JsonBounds().bytes);
+  if (!config) return config.error();
+  std::error_code ignored;
+  if (!fs::exists(folder / kPeftWeightsFile, ignored) && fs::exists(folder / "adapter_model.bin", ignored))
+    return refused_adapter("expected {}, found adapter_model.bin", kPeftWeightsFile);
+  auto weights = read_file((folder / kPeftWeightsFile).string(), kAdapterFileBytesMax);
+  if (!weights) return weights.error();
+  const auto text = (*config)->bytes();
+  return read_peft_adapter({reinterpret_cast<const char*>(text.data()), text.size()}, (*weights)->bytes(), model, path,
+                           *weights);
+}
+
+Result<std::shared_ptr<const Adapter>> load_any(const std::string& path, const Model& model) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return load_folder(path, model, path);
+  auto file = read_file(path, kAdapterFileBytesMax);
+  if (!file) return file.error();
+  if (!is_gguf((*file)->bytes()))
+    return refused_adapter("expected a folder with {} or a GGUF file, found another file", kPeftConfigFile);
+  return read_gguf_adapter((*file)->bytes(), model, path, *file);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Adapter>> load_adapter(const std::string& path, const Model& model) {
+  auto adapter = load_any(path, model);
+  if (!adapter) return make_error(adapter.error().code, "{}: {}", path, adapter.error().message);
+  return adapter;
+}
+
+}  // namespace llmrt
