@@ -114,7 +114,10 @@ Result<ModuleSites> AdapterSites::find_missing(const std::string& canonical, std
       }
     }
   }
-  if (name.ends_with("_exps") || name.ends_with("_shexp"))
+  // The expert of all tokens may be one of the stack.
+  const bool is_stacked = layer && *layer < model_.config.num_layers() && name.ends_with("_shexp") &&
+                          model_.config.layers[*layer].experts.rule.num_shared > 0;
+  if (name.ends_with("_exps") || is_stacked)
     return refused_site(shown, "expected no adapters on experts, found {}", printable(canonical));
   const bool is_there =
       std::ranges::any_of(model_.weights.tensors, [&](const WeightTensor& tensor) { return tensor.name == canonical; });

@@ -24,12 +24,20 @@ Status expect_text(const Metadata& metadata, const char* key, std::string_view e
   return {};
 }
 
+// GGUF has another name for a nemotron_h with experts, Hugging Face does not.
+bool is_architecture_of(std::string_view name, std::string_view model) {
+  constexpr std::string_view kWithExperts = "_moe";
+  if (model.ends_with(kWithExperts)) model.remove_suffix(kWithExperts.size());
+  if (name.ends_with(kWithExperts)) name.remove_suffix(kWithExperts.size());
+  return name == model;
+}
+
 Status check_metadata(const Metadata& metadata, const Model& model) {
   if (auto s = expect_text(metadata, "general.type", "adapter"); !s) return s;
   if (auto s = expect_text(metadata, "adapter.type", "lora"); !s) return s;
   auto architecture = metadata.string("general.architecture");
   if (!architecture) return architecture.error();
-  if (*architecture != model.config.architecture)
+  if (!is_architecture_of(*architecture, model.config.architecture))
     return adapter_mismatch("metadata general.architecture: expected {}, found {}", model.config.architecture,
                             printable(*architecture));
   for (const auto& [key, value] : metadata.entries())

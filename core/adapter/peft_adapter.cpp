@@ -32,7 +32,8 @@ class PeftNames {
  public:
   explicit PeftNames(const Model& model) : architecture_(model.config.architecture) {
     for (const HfFamily& family : hf_families()) {
-      if (family.architecture != architecture_) continue;
+      // A family may have an architecture of its own for models with experts.
+      if (architecture_ != family.architecture && architecture_ != std::string(family.architecture) + "_moe") continue;
       HfConfig config;
       config.family = &family;
       config.num_layers = model.config.num_layers();
