@@ -22,6 +22,8 @@
 
 namespace llmrt {
 
+struct AdapterImage;  // core/adapter
+
 using RequestId = uint64_t;
 
 // What kind of call it came by: answers differ in length.
@@ -136,7 +138,10 @@ struct Request {
   std::vector<int32_t> begun = {};
   uint32_t max_tokens = 16;  // 0: prompt log-probabilities only
   uint32_t min_tokens = 0;   // end-of-generation and stop tokens are banned before that many
-  uint32_t adapter_id = 0;   // 0 = none
+  uint32_t adapter_id = 0;   // 0 = none; a number that the process gives one content of an adapter, and no other
+  // What the number stands for, where the engine has a pool of adapters, and the request's own factor on it.
+  std::shared_ptr<const AdapterImage> adapter = {};
+  float adapter_scale = 1;
   RequestClass request_class = RequestClass::kInteractive;
   bool batch_invariant = false;  // its numbers may not depend on what runs beside it; evaluation implies it
   Route route = Route::kCompletion;

@@ -49,7 +49,8 @@ struct Residency {
   std::vector<BlockTable> tables;  // by KV group; empty unless running
   int32_t slot = -1;               // row state on the device; -1 unless running
   int32_t penalty_slot = -1;
-  bool row_is_set = false;  // the device has this slot's parameters
+  uint32_t adapter_slot = 0;  // of the adapter pool + 1; 0 = none
+  bool row_is_set = false;    // the device has this slot's parameters
   // The last tokens, of a run, that the device's counts for its penalties lack.
   uint32_t uncounted = 0;
   uint64_t admission = 0;        // counts up: the largest is the newest; 0 = it has never run

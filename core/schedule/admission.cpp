@@ -48,7 +48,7 @@ void Admission::admit(Lane lane, TimeNs now) {
       reclaimed = true;
       answer = try_start(*sequence, now);
     }
-    if (answer == Answer::kStarted) continue;
+    if (answer == Answer::kStarted || answer == Answer::kEnded) continue;
     const bool goes_first = sequence->state() == RequestState::kPreempted || StartOrder::is_aged(*sequence);
     if (answer == Answer::kLater) {
       is_closed = goes_first;
@@ -73,6 +73,7 @@ Admission::Answer Admission::try_start(Sequence& sequence, TimeNs now) {
   // Long prompts are not looked up in every step of a full pool that admits none.
   if (parts_.reservations.is_known_short(sequence, running)) return Answer::kNoRoom;
   if (sequence.found.is_known && !parts_.draft.can_take_over(sequence.found)) return Answer::kLater;
+  if (const std::optional<Answer> answer = wait_for_adapter(sequence, now)) return *answer;
   if (parts_.prefixes.waits_for_disk(sequence, now)) {
     sequence.ticket.is_held = true;
     return Answer::kLater;
@@ -87,11 +88,25 @@ Admission::Answer Admission::try_start(Sequence& sequence, TimeNs now) {
   if (parts_.draft.count_that_fits(sequence, chunk) == 0) return Answer::kLater;
 
   parts_.draft.take_payload(sequence, match);
-  parts_.starts.start(sequence, match, passed_over_);
+  parts_.starts.start(sequence, match, passed_over_, now);
   parts_.chunks.take(sequence);
   LLMRT_CHECK(sequence.take.tokens > 0, "an admitted sequence runs at once");
   parts_.reservations.promise(sequence);
   return Answer::kStarted;
+}
+
+// One whose adapter finds no room counts as overtaken by those that start meanwhile: so in the end it holds them up,
+// and rows that hold adapters become fewer. Nothing: it has its adapter, or none.
+std::optional<Admission::Answer> Admission::wait_for_adapter(Sequence& sequence, TimeNs now) {
+  if (sequence.request.adapter_id == 0 || parts_.config.adapters == nullptr) return std::nullopt;
+  const Result<AdapterState> state = parts_.config.adapters->state_of(sequence.request, now);
+  if (!state) {
+    parts_.exits.refuse(sequence, state.error(), now);
+    return Answer::kEnded;
+  }
+  sequence.ticket.is_held = *state == AdapterState::kLoading;
+  if (*state == AdapterState::kReady) return std::nullopt;
+  return Answer::kLater;
 }
 
 // Where nothing may wait for room: a request of which no branch has begun.

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/kv/kv_space.h"
@@ -59,8 +60,9 @@ class Admission {
   bool is_room_scarce() const { return is_room_scarce_; }
 
  private:
-  enum class Answer { kStarted, kLater, kNoRoom };
+  enum class Answer { kStarted, kLater, kNoRoom, kEnded };
   Answer try_start(Sequence& sequence, TimeNs now);
+  std::optional<Answer> wait_for_adapter(Sequence& sequence, TimeNs now);
   bool must_reject(const Sequence& sequence) const;
   Error no_room(const Sequence& sequence) const;
 

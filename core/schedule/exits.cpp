@@ -29,6 +29,8 @@ void Exits::end(Sequence& sequence, RequestState state, TokenEvent event, Finish
   } else if (sequence.waits()) {
     parts_.waiting.remove(sequence);
   }
+  if (parts_.config.adapters != nullptr && sequence.request.adapter_id != 0)
+    parts_.config.adapters->forget(sequence.request.id);
   parts_.timeouts.erase(sequence);
   sequence.move_to(state);
 
@@ -70,6 +72,12 @@ void Exits::reject(const Sequence& sequence, const Error& error, TimeNs now) {
   parts_.journal.note_rejected();
   for (Sequence* branch : parts_.branches.of_same(sequence))
     end(*branch, RequestState::kRejected, {{.error = error}}, FinishReason::kError, now);
+}
+
+void Exits::refuse(Sequence& sequence, const Error& error, TimeNs now) {
+  const bool never_ran = sequence.state() == RequestState::kQueued;
+  end_all(sequence, never_ran ? RequestState::kRejected : RequestState::kStreaming, {{.error = error}},
+          FinishReason::kError, now);
 }
 
 void Exits::expire(TimeNs now) {

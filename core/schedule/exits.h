@@ -46,6 +46,8 @@ class Exits {
   void end_exhausted(Sequence& sequence, uint32_t positions, TimeNs now);
   // A request of which no branch has begun: all of them are rejected.
   void reject(const Sequence& sequence, const Error& error, TimeNs now);
+  // A branch that waits, which can never start: it, or all beams of its request together.
+  void refuse(Sequence& sequence, const Error& error, TimeNs now);
   // What is past its time.
   void expire(TimeNs now);
   // Everything that waits or runs. With kInternal the books are broken from now on.

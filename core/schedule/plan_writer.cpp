@@ -85,10 +85,11 @@ void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
                  .token_first = static_cast<uint32_t>(plan->tokens.size()),
                  .sample_first = static_cast<uint32_t>(plan->samples.size()),
                  .num_samples = 0,
-                 .adapter_slot = sequence.request.adapter_id,
+                 .adapter_slot = sequence.residency.adapter_slot,
                  .batch_invariant = sequence.request.batch_invariant,
                  .num_drafts = num_drafts,
-                 .lane = sequence.lane()};
+                 .lane = sequence.lane(),
+                 .adapter_scale = sequence.request.adapter_scale};
   for (uint32_t position = sequence.progress.computed; position < end - num_drafts; ++position) {
     const bool known = position < sequence.tokens.size();
     plan->tokens.push_back(known ? sequence.tokens[position] : kLastSampled);

@@ -1,6 +1,7 @@
 #include "core/schedule/prefixes.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace llmrt {
 namespace {
@@ -29,6 +30,7 @@ Digest Prefixes::identity_of(const Sequence& sequence) const {
   Sha256 identity;
   identity.add(config_.cache_identity)
       .add(request.adapter_id)
+      .add(std::bit_cast<uint32_t>(request.adapter_scale))
       .add(uint32_t{request.batch_invariant})
       .add_text(request.cache_salt);
   if (config_.prefix_cache == PrefixCacheKind::kOff) identity.add(request.id - sequence.branch);

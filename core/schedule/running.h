@@ -1,9 +1,10 @@
 // The sequences that run: their slots in the device's row state, their slots for token counts (penalties), and their
 // order, which is that of admission.
 //
-// Owns slots and order; writes slot, penalty_slot, admission and (when it takes a slot back) row_is_set of Residency. A
-// sequence runs exactly as long as it has a slot, and a slot has one sequence. No errors: admit() needs has_slot() and,
-// for a request with penalties, has_penalty_slot(). Allocates nothing after construction. The engine's thread.
+// Owns slots and order; writes slot, penalty_slot, adapter_slot, admission and (when it takes a slot back) row_is_set
+// of Residency. A sequence runs exactly as long as it has a slot, and a slot has one sequence; so long it holds its
+// adapter. No errors: admit() needs has_slot() and, for a request with penalties, has_penalty_slot(), for one with an
+// adapter that it is ready. Allocates nothing after construction. The engine's thread.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +13,14 @@
 
 #include "core/base/status.h"
 #include "core/request/sequence.h"
+#include "core/schedule/adapter_books.h"
 #include "core/schedule/fairness.h"
 
 namespace llmrt {
 
 class Running {
  public:
-  Running(uint32_t sequences_max, uint32_t penalty_rows_max);
+  Running(uint32_t sequences_max, uint32_t penalty_rows_max, AdapterBooks* adapters = nullptr);
 
   // By admission, the newest last.
   std::span<Sequence* const> rows() const { return rows_; }
@@ -37,7 +39,7 @@ class Running {
   uint64_t num_admissions() const { return num_admissions_; }
 
   // It is the newest now.
-  void admit(Sequence& sequence);
+  void admit(Sequence& sequence, TimeNs now = 0);
   // It runs no longer, and its slots are free.
   void release(Sequence& sequence);
   // The same where the books are broken: its slots stay taken.
@@ -52,6 +54,7 @@ class Running {
 
  private:
   const uint32_t penalty_rows_max_;
+  AdapterBooks* const adapters_;
   std::vector<int32_t> free_slots_, free_penalty_slots_;  // the back goes first
   std::vector<uint32_t> slots_to_clear_;
   std::vector<Sequence*> rows_;

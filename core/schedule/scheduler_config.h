@@ -6,6 +6,7 @@
 
 #include "core/kv/kv_space.h"
 #include "core/metrics/engine_stats.h"
+#include "core/schedule/adapter_books.h"
 #include "core/schedule/batching.h"
 #include "core/schedule/class_shares.h"
 #include "core/schedule/cost_model.h"
@@ -42,8 +43,9 @@ struct SchedulerConfig {
   PrefixCacheKind prefix_cache = PrefixCacheKind::kOff;
   uint32_t state_interval = 8192;  // a checkpoint of states is kept behind every so many tokens of a prompt
   OnExhaustion on_exhaustion = OnExhaustion::kPreempt;
-  uint32_t host_blocks = 0;   // of the host tier of group 0 (others: KvPoolSize); 0 = none
-  BlockDisk* disk = nullptr;  // below the host tier, which it needs; outlives the scheduler. Null: none
+  uint32_t host_blocks = 0;          // of the host tier of group 0 (others: KvPoolSize); 0 = none
+  BlockDisk* disk = nullptr;         // below the host tier, which it needs; outlives the scheduler. Null: none
+  AdapterBooks* adapters = nullptr;  // outlives the scheduler. Null: an adapter's number is its slot + 1
   CostPrior cost_prior;
   Digest cache_identity = {};  // what keys and values depend on beside the request (prefix_cache.h)
   std::vector<int32_t> end_of_generation;

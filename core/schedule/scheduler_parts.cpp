@@ -8,7 +8,7 @@ SchedulerOwners::SchedulerOwners(SchedulerConfig from)
     : config(std::move(from)),
       kv(config.kv_pools, cache_kind(config), host_tier_size(config), config.disk),
       prefixes(config, kv),
-      running(config.sequences_max, config.penalty_rows_max),
+      running(config.sequences_max, config.penalty_rows_max, config.adapters),
       batches(config),
       reservations(config, kv),
       fairness(config.class_shares, config.step_tokens_max),

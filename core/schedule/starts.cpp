@@ -2,10 +2,10 @@
 
 namespace llmrt {
 
-void Starts::start(Sequence& sequence, const PrefixMatch& match, std::span<Sequence* const> passed_over) {
+void Starts::start(Sequence& sequence, const PrefixMatch& match, std::span<Sequence* const> passed_over, TimeNs now) {
   const bool is_first = sequence.state() == RequestState::kQueued;
   stop_waiting(sequence, passed_over);
-  parts_.running.admit(sequence);
+  parts_.running.admit(sequence, now);
   sequence.residency.reserved_tokens = parts_.reservations.positions(sequence);
   if (is_first) {
     // All that it will ever hold, so that nothing is allocated while it runs.

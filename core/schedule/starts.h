@@ -37,7 +37,7 @@ class Starts {
   explicit Starts(const Parts& parts) : parts_(parts) {}
 
   // `sequence.progress.computed` is what `match` gives it. `passed_over`: those that found no room in this round.
-  void start(Sequence& sequence, const PrefixMatch& match, std::span<Sequence* const> passed_over);
+  void start(Sequence& sequence, const PrefixMatch& match, std::span<Sequence* const> passed_over, TimeNs now);
 
  private:
   void stop_waiting(Sequence& sequence, std::span<Sequence* const> passed_over);
