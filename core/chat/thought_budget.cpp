@@ -81,6 +81,7 @@ class BudgetConstraint final : public TokenConstraint, public std::enable_shared
     }
     return bytes;
   }
+  bool forks_fast() const override { return false; }  // a fork reads all tokens again
   bool decides_end() const override { return inner_ && inner_->decides_end(); }
   std::span<const ConstraintNote> notes() const override {
     return inner_ ? inner_->notes() : std::span<const ConstraintNote>();

@@ -148,6 +148,7 @@ struct Engine::Impl {
   StopVerdict advance(Live& branch, TokenId token);
   void advance_constraint(BranchConstraint* constraint, Verdict* verdict);
   void wait_for_masks(const IterationPlan& plan);
+  void wait_for_late_mask();
   void cut_end(Live& beam, std::span<TokenEvent> answer);
   void deliver();
   void hand_over_traces();
@@ -181,6 +182,7 @@ Result<bool> Engine::Impl::tick(TimeNs until) {
   if (config.disk.source)
     for (uint32_t i = config.disk.source->next_jobs(); disk && i > 0; --i) disk->work();
   take_messages();
+  if (flights->is_empty()) wait_for_late_mask();
   const TimeNs begin_ns = clock->now_ns();
   const IterationPlan* plan = flights->size() < flights_max() ? scheduler->plan(begin_ns) : nullptr;
   if (plan) {
@@ -315,6 +317,15 @@ void Engine::Impl::wait_for_masks(const IterationPlan& plan) {
     if (left_us > 0) constraint->wait(std::chrono::microseconds(left_us));
   }
   if (has_waited) mask_wait_ms += ms_between(begin_ns, clock->now_ns());
+}
+
+// Nothing runs: a row whose mask will be there in a moment is not left out of the step.
+void Engine::Impl::wait_for_late_mask() {
+  BranchConstraint* late = scheduler->late_constraint();
+  if (late == nullptr) return;
+  const TimeNs begin_ns = clock->now_ns();
+  late->wait(std::chrono::microseconds(static_cast<int64_t>(1e3 * kMaskWaitMsMin)));
+  mask_wait_ms += ms_between(begin_ns, clock->now_ns());
 }
 
 Status Engine::Impl::land() {

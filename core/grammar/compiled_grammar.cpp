@@ -1,5 +1,6 @@
 #include "core/grammar/compiled_grammar.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/platform/thread_clock.h"
@@ -85,10 +86,25 @@ class GrammarMatcher final : public ConstraintMatcher {
     grammar_->made_one_.wait_for(lock, most, [this] { return grammar_->masks_[position_.state()].is_done(); });
   }
 
+  int32_t fixed_token(const TokenMask& mask) const override {
+    if (mask.num_allowed() == 1) return mask.first();
+    if (mask.list().empty() || mask.num_allowed() > kFixedMax) return -1;
+    const auto bytes_of = [this](uint32_t token) { return grammar_->vocabulary_->bytes(static_cast<int32_t>(token)); };
+    const uint32_t longest = *std::ranges::max_element(
+        mask.list(), [&](uint32_t a, uint32_t b) { return bytes_of(a).size() < bytes_of(b).size(); });
+    const auto& named = grammar_->states_.network().named_tokens;
+    const bool is_fixed = std::ranges::all_of(mask.list(), [&](uint32_t token) {
+      return !bytes_of(token).empty() && !named.contains(static_cast<int32_t>(token)) &&
+             bytes_of(longest).starts_with(bytes_of(token));
+    });
+    return is_fixed ? static_cast<int32_t>(longest) : -1;
+  }
   bool accepts() const override { return is_over_ || accepts_; }
   bool ended() const override { return is_over_ || (accepts_ && is_last_); }
 
  private:
+  static constexpr uint32_t kFixedMax = 32;  // tokens of a mask that is looked at
+
   // With the mutex locked.
   void read_state() {
     accepts_ = grammar_->states_.accepts(position_.state());

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "core/request/token_constraint.h"
 
@@ -30,10 +31,39 @@ class BranchConstraint {
   // Why the branch must end: it has no mask any more.
   const std::optional<Error>& error() const { return error_; }
 
+  // ---- drafts ----
+  // The text that comes next is fixed.
+  bool is_fixed() const { return is_known_ && fixed_token(*matcher_, mask_) >= 0; }
+  // Cuts drafts of the next tokens before the first that may not stand, and before the first behind which there is no
+  // mask: it is not made yet, or nothing but the end follows. Where they end and the text is fixed, it goes on with
+  // that, up to `most` tokens. To be called when it is ready.
+  void follow(uint32_t most, std::vector<int32_t>* drafts);
+  // The mask behind so many drafts of the last follow(); behind none: mask(). Valid until the next token.
+  const TokenMaskPtr& mask_behind(size_t num_drafts) const {
+    return num_drafts == 0 ? mask_ : followed_[num_drafts - 1].mask;
+  }
+  // Nothing but this draft may stand there.
+  bool is_certain(size_t draft) const {
+    const TokenMaskPtr& mask = mask_behind(draft);
+    return mask && mask->num_allowed() == 1;
+  }
+
  private:
+  struct Followed {
+    int32_t token;
+    TokenMaskPtr mask;  // behind it
+  };
+
+  static int32_t fixed_token(const ConstraintMatcher& matcher, const TokenMaskPtr& mask) {
+    return mask ? matcher.fixed_token(*mask) : -1;
+  }
+  void take_followed(int32_t token);
+
   std::unique_ptr<ConstraintMatcher> matcher_;
   bool is_known_ = false;  // the mask of the next token
   TokenMaskPtr mask_;
+  std::vector<Followed> followed_;  // the drafts, and ...
+  size_t num_drawn_ = 0;            // ... how many of them have been drawn since
   std::optional<Error> error_;
 };
 

@@ -17,8 +17,8 @@ struct DraftRule {
 // Requests that get no drafts whatever they ask for.
 inline constexpr DraftRule kNoDrafts[] = {
     {"beam search", "its beams draw nothing", [](const Request& request) { return request.beam.has_value(); }},
-    {"grammar", "the masks behind drafts would have to be there before the step is planned",
-     [](const Request& request) { return request.constraint != nullptr; }},
+    {"thought budget", "its masks ahead would need the whole answer to be read again",
+     [](const Request& request) { return request.constraint && !request.constraint->forks_fast(); }},
     {"one token", "a draft is verified by the token behind it",
      [](const Request& request) { return request.max_tokens < 2; }},
 };

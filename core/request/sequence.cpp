@@ -73,6 +73,7 @@ void Sequence::propose_drafts(uint32_t most, std::span<const int32_t> end_of_gen
   drafts.changes.clear();
   const uint32_t room = request.max_tokens - num_output() - 1;  // the last token is drawn, never drafted
   drafts.drafter->propose(tokens, std::min(most, room), &drafts.tokens);
+  if (constraint) constraint->follow(std::min(most, room), &drafts.tokens);
   if (!changes_logits(request)) return;
   const size_t num_known = tokens.size();
   const bool bans_ends = request.min_tokens > 0 && num_output() < request.min_tokens;

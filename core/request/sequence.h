@@ -79,8 +79,11 @@ struct Sequence {
   // The changes of the next token's logits. To be called only where changes_are_ready(), and where they do not come
   // late or are found for the tail.
   const std::vector<TokenBias>& logit_changes(std::span<const int32_t> end_of_generation);
+  // Whether it is likely to have drafts once the token behind `tokens` is known. For one with a drafter.
+  bool expects_drafts() { return drafts.drafter->expects_more(tokens) || (constraint && constraint->is_fixed()); }
   // Asks for drafts of what follows `tokens`, as many as may be verified together: at most `most`, none that its answer
-  // has no room for, none behind which its changes are not ready. For one with a drafter whose tokens are all known.
+  // has no room for, none behind which its changes are not ready; with a constraint none that may not stand, and the
+  // text that is fixed. For one with a drafter whose tokens are all known.
   void propose_drafts(uint32_t most, std::span<const int32_t> end_of_generation);
   // The largest count <= `count` with samples_for(count) <= samples_max.
   uint32_t count_within(uint32_t count, uint32_t samples_max) const;

@@ -38,6 +38,9 @@ class ConstraintMatcher {
   virtual void wait(std::chrono::microseconds most) = 0;
   // The answer is complete if it ends here: end tokens are in the mask exactly then.
   virtual bool accepts() const = 0;
+  // Of the mask that next() has given here: the token of which all others are beginnings, so that the text is fixed, if
+  // not how it is cut into tokens; -1: it is not. Only a guess of what is drawn, and right where no other may be.
+  virtual int32_t fixed_token(const TokenMask& mask) const { return mask.num_allowed() == 1 ? mask.first() : -1; }
   // It accepts, and nothing but the end may follow: the engine ends the answer without a step for the end token.
   virtual bool ended() const = 0;
 };
@@ -56,6 +59,8 @@ class TokenConstraint {
 
   virtual std::unique_ptr<ConstraintMatcher> start() const = 0;
   virtual size_t held_bytes() const = 0;
+  // Whether a matcher's fork takes no longer for a long text: then its masks are made ahead, for drafts.
+  virtual bool forks_fast() const { return true; }
   // Whether it says where the answer may end; else end tokens may stand anywhere, and be banned.
   virtual bool decides_end() const { return true; }
   virtual std::span<const ConstraintNote> notes() const { return {}; }

@@ -36,4 +36,11 @@ bool TokenMask::allows(int32_t token) const {
   return token >= 0 && word < bits_.size() && (bits_[word] >> (static_cast<uint32_t>(token) % 32) & 1u);
 }
 
+int32_t TokenMask::first() const {
+  if (!list_.empty()) return static_cast<int32_t>(list_.front());
+  for (uint32_t i = 0; i < bits_.size(); ++i)
+    if (bits_[i] != 0) return static_cast<int32_t>(32 * i) + std::countr_zero(bits_[i]);
+  return -1;
+}
+
 }  // namespace llmrt

@@ -22,6 +22,7 @@ class TokenMask {
 
   bool allows(int32_t token) const;
   uint32_t num_allowed() const { return num_allowed_; }
+  int32_t first() const;  // of the allowed tokens; -1: none
   // As given, but empty where a list() says the same in less room: most masks allow few tokens.
   std::span<const uint32_t> bits() const { return bits_; }
   // The allowed tokens in ascending order, where that takes less than half the room of the bits; else empty.

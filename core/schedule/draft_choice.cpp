@@ -38,7 +38,7 @@ bool DraftChoice::awaits_tokens() const {
     const InFlight& in_flight = row->progress.in_flight;
     if (!in_flight.is_certain()) return true;
     if (in_flight.is_empty() || !may_have_drafts(*row) || !row->may_sample()) continue;
-    if (row->drafts.drafter->expects_more(row->tokens)) return true;
+    if (row->expects_drafts()) return true;
   }
   return false;
 }
@@ -87,7 +87,10 @@ void DraftChoice::find_candidates() {
     row->propose_drafts(most, parts_.config.end_of_generation);
     const double chance_of_one = chance_of_next(*row);
     double chance = 1;
-    for (size_t i = 0; i < row->drafts.tokens.size(); ++i) candidates_.push_back({chance *= chance_of_one, row});
+    for (size_t i = 0; i < row->drafts.tokens.size(); ++i) {
+      const bool is_certain = row->constraint && row->constraint->is_certain(i);
+      candidates_.push_back({chance *= is_certain ? 1 : chance_of_one, row});
+    }
   }
   stats_.num_steps_off += is_off;
 }

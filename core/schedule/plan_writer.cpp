@@ -264,11 +264,14 @@ void PlanWriter::write_changes(Sequence& sequence, IterationPlan* plan, const Pl
     const auto& own = sequence.drafts.changes;
     drawn[i].changes = own.empty() ? drawn[0].changes : add(own[i - 1]);
   }
-  if (!sequence.constraint || !sequence.constraint->mask()) return;
-  const TokenMaskPtr& mask = sequence.constraint->mask();
-  const auto place = std::ranges::find(plan->masks, mask);
-  drawn[0].changes.mask = static_cast<int32_t>(place - plan->masks.begin());
-  if (place == plan->masks.end()) plan->masks.push_back(mask);
+  if (!sequence.constraint) return;
+  for (size_t i = 0; i < drawn.size(); ++i) {
+    const TokenMaskPtr& mask = sequence.constraint->mask_behind(i);
+    if (!mask) continue;
+    const auto place = std::ranges::find(plan->masks, mask);
+    drawn[i].changes.mask = static_cast<int32_t>(place - plan->masks.begin());
+    if (place == plan->masks.end()) plan->masks.push_back(mask);
+  }
 }
 
 DrawsInFlight PlanWriter::draws_in_flight() const {

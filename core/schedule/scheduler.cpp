@@ -149,6 +149,13 @@ BranchConstraint* Scheduler::constraint_of(RequestId id) const {
   return sequence == nullptr ? nullptr : sequence->constraint.get();
 }
 
+BranchConstraint* Scheduler::late_constraint() const {
+  for (const Sequence* row : owners_->running.rows())
+    if (row->constraint && !row->is_paused && row->gap() == 1 && !row->constraint->is_ready())
+      return row->constraint.get();
+  return nullptr;
+}
+
 uint32_t Scheduler::num_free_blocks(uint32_t kv_group) const {
   return owners_->kv.num_free(kv_group);
 }

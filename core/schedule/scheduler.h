@@ -131,6 +131,8 @@ class Scheduler {
   std::optional<RequestState> state_of(RequestId id) const;
   // Where a branch that has not ended stands in its constraint; null: it has none.
   BranchConstraint* constraint_of(RequestId id) const;
+  // While nothing is in flight: of a row that draws next when its mask is there; null: there is none.
+  BranchConstraint* late_constraint() const;
   uint32_t num_free_blocks(uint32_t kv_group) const;
   const CostModel& cost_model() const;
 

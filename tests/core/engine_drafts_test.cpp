@@ -4,6 +4,7 @@
 
 #include "core/engine/engine.h"
 #include "core/request/draft_rules.h"
+#include "core/speculate/ngram_drafter.h"
 #include "tests/fakes/deny_list.h"
 #include "tests/fakes/fake_backend.h"
 #include "tests/fakes/fake_constraint.h"
@@ -96,6 +97,25 @@ Request with_drafts(Request request, uint32_t right_of_16, bool always_as_many, 
   return request;
 }
 
+// Constraints whose masks are there at once, late, and now and then never; some have places where the text is fixed.
+void constrain(Request& request, FakeConstraintConfig config) {
+  config.seed = 4;
+  config.end_one_in = 200;
+  request.stop.ignore_eos = false;
+  request.constraint = std::make_shared<FakeConstraint>(config);
+}
+
+class SlowToFork final : public TokenConstraint {
+ public:
+  explicit SlowToFork(const FakeConstraintConfig& config) : fake_(config) {}
+  std::unique_ptr<ConstraintMatcher> start() const override { return fake_.start(); }
+  size_t held_bytes() const override { return fake_.held_bytes(); }
+  bool forks_fast() const override { return false; }
+
+ private:
+  FakeConstraint fake_;
+};
+
 using Change = void (*)(Request&);
 struct Feature {
   const char* name;
@@ -129,6 +149,16 @@ constexpr Feature kFeatures[] = {
        r.stop.strings = {"abba", "bbb", "aaaaa"};
      }},
     {"a processor", [](Request& r) { r.processors = {std::make_shared<LimitRuns>(1)}; }},
+    {"a grammar", [](Request& r) { constrain(r, {}); }},
+    {"a grammar whose masks are late", [](Request& r) { constrain(r, {.asks_max = 2}); }},
+    {"a grammar whose text is often fixed", [](Request& r) { constrain(r, {.fixed_of_16 = 10}); }},
+    {"a grammar one of whose masks cannot be made", [](Request& r) { constrain(r, {.fail_one_in = 31}); }},
+    {"a grammar, a processor and told draws",
+     [](Request& r) {
+       constrain(r, {.asks_max = 1, .fixed_of_16 = 4});
+       r.processors = {std::make_shared<LimitRuns>(3)};
+       r.sampling.tell_draws = true;
+     }},
     {"a policy", [](Request& r) { r.policy = std::make_shared<DenyList>(std::vector<std::string>{"babab"}); }},
     {"log-probabilities",
      [](Request& r) {
@@ -184,7 +214,8 @@ TEST_CASE("answers with drafts are those without, whatever the request asks and 
         const Told told = run({with_drafts(request, right_of_16, always_as_many)});
         check_same(told.answers, request);
         const DraftStats& drafts = told.stats.drafts;
-        if (request.max_tokens > 2) CHECK(drafts.num_proposed > 0);
+        const bool may_have_none = request.constraint && right_of_16 == 0;  // the grammar forbids most of them
+        if (request.max_tokens > 2 && !may_have_none) CHECK(drafts.num_proposed > 0);
         if (right_of_16 == 16 && always_as_many) CHECK(drafts.num_accepted * 2 >= drafts.num_proposed);
       }
     }
@@ -231,10 +262,10 @@ TEST_CASE("requests that get no drafts are answered all the same") {
          r.sampling = {};
          r.beam = BeamParams{};
        }},
-      {"grammar",
+      {"thought budget",
        [](Request& r) {
          r.stop.ignore_eos = false;
-         r.constraint = std::make_shared<FakeConstraint>(FakeConstraintConfig{.seed = 4, .end_one_in = 30});
+         r.constraint = std::make_shared<SlowToFork>(FakeConstraintConfig{.seed = 4, .end_one_in = 30});
        }},
       {"one token", [](Request& r) { r.max_tokens = 1; }},
   };
@@ -266,4 +297,21 @@ TEST_CASE("a request that says nothing has the engine's drafts, and one that wan
   check_same(told.answers, request);
   request.speculation = Speculation{};
   CHECK(run({request}, config).stats.drafts.num_proposed == 0);
+}
+
+TEST_CASE("where a grammar fixes the text its tokens are drafted, and none that it forbids") {
+  Request request = plain_request();
+  constrain(request, {.fixed_of_16 = 16});
+  request.max_tokens = 41;
+  request.speculation = Speculation{std::make_shared<NgramDrafts>(), 4};  // its text does not repeat itself
+  const Told fixed = run({request});
+  check_same(fixed.answers, request);
+  CHECK(fixed.stats.drafts.num_accepted == fixed.stats.drafts.num_proposed);
+  CHECK(fixed.stats.drafts.num_accepted >= 32);  // 41 tokens, five of a step
+  constrain(request, {});
+  const Told forbidden = run({with_drafts(request, 0, true)}), right = run({with_drafts(request, 16, true)});
+  check_same(forbidden.answers, request);
+  CHECK(right.stats.drafts.num_accepted == right.stats.drafts.num_proposed);
+  Request free = plain_request();
+  CHECK(forbidden.stats.drafts.num_proposed < run({with_drafts(free, 0, true)}).stats.drafts.num_proposed / 2);
 }

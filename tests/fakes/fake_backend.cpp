@@ -430,6 +430,7 @@ Status FakeBackend::run_sample(const SampleInputs& in, bool want_logprobs, StepO
         counts.add_output((&record - before)->forced_token);
       const auto bias = std::span(in.bias_entries).subspan(record.bias_first, record.num_bias);
       const TokenMaskPtr mask = mask_of(in, record, kFakeVocab);
+      if (config_.masked_drafts && mask && record.flags >> kSampleRunShift > 0) ++*config_.masked_drafts;
       result = fake_draw(hidden, slot.sampling, counts, record.output_position, bias, config_.poison, mask.get());
       if (result.flags == 0 && !(record.flags & kSampleVerify)) {
         slot.last_token = result.token;

@@ -22,6 +22,7 @@ struct FakeBackendConfig {
   float best_logprob = 0;                // added to the best alternative of each row
   std::vector<FakeGroup> groups = {{}};  // the model's
   uint32_t model = 0;                    // of models that only their numbers tell apart
+  uint64_t* masked_drafts = nullptr;     // counts draws behind drafts that had a mask
 };
 
 class FakeBackend : public Backend {

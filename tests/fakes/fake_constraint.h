@@ -14,6 +14,7 @@ struct FakeConstraintConfig {
   uint32_t asks_max = 0;     // a mask is there when it was asked for up to so many times
   uint32_t end_one_in = 9;   // places where nothing but the end may follow
   uint32_t fail_one_in = 0;  // places whose mask cannot be made; 0 = none
+  uint32_t fixed_of_16 = 0;  // places where one token may follow
 };
 
 class FakeConstraint final : public TokenConstraint {
@@ -50,16 +51,18 @@ class FakeConstraint final : public TokenConstraint {
       return {.mask = std::make_shared<TokenMask>(std::move(bits))};
     }
     void wait(std::chrono::microseconds) override {}
-    bool accepts() const override { return is_over_ || ended() || digest_ / 7 % 5 == 0; }
+    bool accepts() const override { return is_over_ || ended() || (!is_fixed_place() && digest_ / 7 % 5 == 0); }
     bool ended() const override { return is_over_ || (num_tokens_ > 0 && digest_ / 5 % config_.end_one_in == 0); }
 
    private:
     static bool is_end(int32_t token) { return std::ranges::find(kFakeEnds, token) != kFakeEnds.end(); }
+    bool is_fixed_place() const { return digest_ / 11 % 16 < config_.fixed_of_16; }
     bool may_follow(int32_t token) const {
       if (is_over_) return false;
       if (is_end(token)) return accepts();
       if (ended()) return false;
       const auto some = static_cast<int32_t>(2 + digest_ % (kFakeVocab - 2));  // there is always one
+      if (is_fixed_place()) return token == some;
       return token == some || mix(digest_, static_cast<uint64_t>(token) + 1000) % 4 == 0;
     }
 

@@ -227,6 +227,38 @@ TEST_CASE("a matcher takes what its mask allows, and nothing else") {
   CHECK(other->ended());
 }
 
+TEST_CASE("where the text is fixed its longest token is told, however it may be cut") {
+  std::vector<std::string> bytes = {"", ""};
+  for (int b = 0; b < 256; ++b) bytes.push_back(std::string(1, static_cast<char>(b)));
+  const std::vector<std::string> pieces = {"{\"", "transaction", "action", "\":"};
+  bytes.insert(bytes.end(), pieces.begin(), pieces.end());
+  const auto vocabulary = std::make_shared<TokenVocabulary>(std::move(bytes), std::vector<int32_t>{kEnd});
+  GrammarCompiler compiler(vocabulary);
+  const auto fixed_behind = [&](const char* text, const std::vector<int32_t>& tokens) {
+    const auto grammar = compiler.compile({text, "", [&](GrammarBuilder* builder) { return build(builder, text); }});
+    REQUIRE(grammar.ok());
+    const auto matcher = (*grammar)->start();
+    for (const int32_t token : tokens) REQUIRE(matcher->advance(token));
+    NextTokens next = matcher->next();
+    while (next.state == NextTokens::State::kLate)
+      matcher->wait(std::chrono::milliseconds(100)), next = matcher->next();
+    return matcher->fixed_token(*next.mask);
+  };
+  const auto byte = [](char c) { return 2 + static_cast<int32_t>(c); };
+  constexpr int32_t kOpen = 258, kTransaction = 259, kColon = 261;
+  constexpr const char* kObject = R"(root ::= "{\"transaction\":" [0-9]+ "}")";
+  CHECK(fixed_behind(kObject, {}) == kOpen);
+  CHECK(fixed_behind(kObject, {byte('{')}) == byte('"'));
+  CHECK(fixed_behind(kObject, {kOpen}) == kTransaction);
+  CHECK(fixed_behind(kObject, {kOpen, byte('t')}) == byte('r'));
+  CHECK(fixed_behind(kObject, {kOpen, kTransaction}) == kColon);
+  CHECK(fixed_behind(kObject, {kOpen, kTransaction, kColon}) == -1);
+  CHECK(fixed_behind(kObject, {kOpen, kTransaction, kColon, byte('7')}) == -1);
+  CHECK(fixed_behind(R"(root ::= "a" "b"?)", {byte('a')}) == -1);          // it may end here
+  CHECK(fixed_behind(R"(root ::= "a" <[1]>? "b")", {byte('a')}) == -1);    // a token that stands for no text
+  CHECK(fixed_behind(R"(root ::= "a" <[97]>? "aa")", {byte('a')}) == -1);  // one that the grammar names, '_'
+}
+
 TEST_CASE("compiling is bounded, told by name, and can be cancelled") {
   GrammarCompiler compiler(make_vocabulary(5), {.compile_ms_max = 20});
   const auto endless = [](GrammarBuilder* builder) -> Status {

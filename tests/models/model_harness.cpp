@@ -53,7 +53,8 @@ Request request_of(const Prompt& prompt, std::shared_ptr<EventSink> sink) {
   request.sampling.logprobs = kLogprobAlternativesMax;
   request.batch_invariant = prompt.batch_invariant;
   request.speculation = prompt.speculation;
-  request.stop.ignore_eos = true;
+  request.constraint = prompt.constraint;
+  request.stop.ignore_eos = prompt.constraint == nullptr;
   request.sink = std::move(sink);
   return request;
 }

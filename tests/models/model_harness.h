@@ -34,6 +34,7 @@ struct Prompt {
   uint32_t n = 1;
   uint32_t branch = 0;  // draws what that branch of n draws
   std::optional<Speculation> speculation = {};
+  std::shared_ptr<const TokenConstraint> constraint = {};  // may end it before max_tokens
 };
 
 // The devices that a model test runs on: LLMRT_TEST_DEVICES (comma separated), else every usable one.

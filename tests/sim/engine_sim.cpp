@@ -20,8 +20,8 @@ void print(const Coverage& coverage) {
              coverage.num_parked);
   fmt::print("  {} preemptions were swaps; {} blocks stored, {} loaded\n", coverage.num_swaps, coverage.blocks_stored,
              coverage.blocks_loaded);
-  fmt::print("  {} drafts, {} of them right; {} steps waited for tokens\n", coverage.drafts_proposed,
-             coverage.drafts_accepted, coverage.steps_awaited);
+  fmt::print("  {} drafts, {} of them right; {} draws behind drafts had a mask; {} steps waited for tokens\n",
+             coverage.drafts_proposed, coverage.drafts_accepted, coverage.masked_drafts, coverage.steps_awaited);
   for (int i = 1; i < kNumFinishReasons; ++i) {
     fmt::print("  {:<12}{:>8}\n", finish_reason_name(static_cast<FinishReason>(i)),
                coverage.finished[static_cast<size_t>(i)]);
@@ -44,7 +44,8 @@ bool reached_everything(const Coverage& coverage) {
              coverage.device_lost > 0 && coverage.cached_tokens > 0 && coverage.partial_hits > 0 &&
              coverage.states_begun > 0 && coverage.states_evicted > 0 && coverage.num_baselines > 0 &&
              coverage.padded_tokens > 0 && coverage.drafts_accepted > 0 &&
-             coverage.drafts_proposed > coverage.drafts_accepted && coverage.steps_awaited > 0;
+             coverage.drafts_proposed > coverage.drafts_accepted && coverage.steps_awaited > 0 &&
+             coverage.masked_drafts > 0;
   for (int i = 1; i < kNumFinishReasons; ++i) all = all && coverage.finished[static_cast<size_t>(i)] > 0;
   return all;
 }

@@ -166,7 +166,8 @@ void add_constraint(const Scenario& scenario, Request& request) {
       std::make_shared<FakeConstraint>(FakeConstraintConfig{.seed = dice.between(0, 1000),
                                                             .asks_max = dice.one_in(2) ? 0 : dice.between(1, 4),
                                                             .end_one_in = dice.between(5, 60),
-                                                            .fail_one_in = dice.one_in(8) ? 40u : 0u});
+                                                            .fail_one_in = dice.one_in(8) ? 40u : 0u,
+                                                            .fixed_of_16 = dice.one_of({0, 4, 12})});
 }
 
 // By dice of its own, too.

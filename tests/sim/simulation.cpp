@@ -65,8 +65,10 @@ class Simulation {
 std::string Simulation::start() {
   EngineConfig config = scenario_.config;
   config.overlap = overlap_;
+  FakeBackendConfig backend = scenario_.backend;
+  backend.masked_drafts = &coverage_->masked_drafts;
   auto engine = Engine::create(config, make_fake_model(scenario_.is_hybrid()), tokenizer_,
-                               std::make_unique<FakeBackend>(scenario_.backend), &clock_, {});
+                               std::make_unique<FakeBackend>(std::move(backend)), &clock_, {});
   if (!engine) return "the engine did not start: " + engine.error().message;
   engine_ = std::move(*engine);
   engine_->set_trace(records_);
