@@ -3,6 +3,7 @@
 // logits, as the noise is the same. Seeds are fixed, so a pass stays a pass. Equal replay alone would pass a biased
 // sampler.
 #include <algorithm>
+#include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <cstdlib>
@@ -143,6 +144,37 @@ Result<std::vector<std::vector<int32_t>>> draw(Backend& backend, const SampleRow
   return tokens;
 }
 
+constexpr uint32_t kRunRecords = 4, kRunSlots = kRows / kRunRecords;
+
+// What is drawn behind no draft, behind one, and so on: a grammar has a mask for each place.
+struct RunConfig {
+  const char* name;
+  std::array<SampleRow, kRunRecords> places;
+
+  bool is_same_everywhere() const {
+    return std::ranges::all_of(places, [this](const SampleRow& row) { return row.mask == places[0].mask; });
+  }
+};
+
+std::vector<RunConfig> run_configs() {
+  std::vector<RunConfig> all;
+  for (const Config& config : configs())
+    if (std::string_view(config.name) == "plain" || std::string_view(config.name) == "all filters")
+      all.push_back({config.name, {config.row, config.row, config.row, config.row}});
+  RunConfig masked{"masks by place", all[0].places};
+  masked.places[0].mask = std::make_shared<RowMask>(RowMask{MaskKind::kBits, {0x00b5e9d4u}});
+  masked.places[1].mask = std::make_shared<RowMask>(RowMask{MaskKind::kList, {0, 2, 3, 7, 12, 13, 21, 23}});
+  masked.places[3].mask = std::make_shared<RowMask>(RowMask{MaskKind::kBits, {0x004a162bu}});
+  all.push_back(masked);
+  return all;
+}
+
+std::vector<SampleRow> rows_of(const RunConfig& config) {
+  std::vector<SampleRow> rows;
+  for (uint32_t r = 0; r < kRows; ++r) rows.push_back(config.places[r % kRunRecords]);
+  return rows;
+}
+
 Result<std::unique_ptr<Backend>> open_for(const std::string& device) {
   Suite suite;
   suite.penalty_rows_max = kRows;
@@ -150,6 +182,7 @@ Result<std::unique_ptr<Backend>> open_for(const std::string& device) {
     std::vector<SampleRow> rows(kRows, config.row);
     suite.cases.push_back(sampling_case(config.name, rows));
   }
+  for (const RunConfig& config : run_configs()) suite.cases.push_back(sampling_case(config.name, rows_of(config)));
   fit_suite(&suite);
   auto opened = open_test_device(device);
   if (!opened) return opened.error();
@@ -188,19 +221,17 @@ void check_independence(const Draws& draws) {
   CHECK(independence_p(table_of(1, 1)) > 1e-4);
 }
 
-constexpr uint32_t kRunRecords = 4, kRunSlots = kRows / kRunRecords;
-
 // The tokens of kRunSlots answers, drawn in runs: `num_steps` steps, each with three drafts for each slot, drawn here
 // from another distribution; those behind a wrong one are dropped. by_place: the same by how many drafts stood before.
 struct RunDraws {
   Draws answers, by_place;
 };
-Result<RunDraws> draw_in_runs(Backend& backend, const SampleRow& row, uint32_t num_steps, std::mt19937_64& rng) {
-  Case test_case = sampling_case(row.name, std::vector<SampleRow>(kRows, row));
+Result<RunDraws> draw_in_runs(Backend& backend, const RunConfig& config, uint32_t num_steps, std::mt19937_64& rng) {
+  Case test_case = sampling_case(config.name, rows_of(config));
   Step& step = test_case.steps[0];
   step.sample.ops.pop_back();  // logprobs
   for (uint32_t slot = 0; slot < kRunSlots; ++slot) {
-    RowSampling sampling = row.sampling;
+    RowSampling sampling = config.places[0].sampling;
     sampling.seed_lo = 77 + slot;
     step.set_sampling(slot, sampling);
   }
@@ -208,10 +239,12 @@ Result<RunDraws> draw_in_runs(Backend& backend, const SampleRow& row, uint32_t n
   const SealedList forward(step.forward), sample(step.sample);
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(logits.data()), logits.size() * 4);
   if (Status status = backend.write_tensor(sample, step.fills[0].tensor, bytes); !status) return status.error();
-  const std::vector<double> p = expected_distribution(row);
-  std::vector<double> guess(p.begin(), p.end());
-  for (double& x : guess) x = std::sqrt(x);
-  std::discrete_distribution<int32_t> drafter(guess.begin(), guess.end());
+  std::vector<std::discrete_distribution<int32_t>> drafters;
+  for (const SampleRow& place : config.places) {
+    std::vector<double> guess = expected_distribution(place);
+    for (double& x : guess) x = std::sqrt(x);
+    drafters.emplace_back(guess.begin(), guess.end());
+  }
   RunDraws draws{Draws(kRunSlots), Draws(kRunRecords)};
   std::vector<uint32_t> forward_words, sample_words;
   for (uint32_t s = 0; s < num_steps; ++s) {
@@ -223,7 +256,7 @@ Result<RunDraws> draw_in_runs(Backend& backend, const SampleRow& row, uint32_t n
       record.slot = r / kRunRecords;
       record.output_position = static_cast<uint32_t>(draws.answers[record.slot].size()) + place;
       record.flags = kSampleVerify | place << kSampleRunShift;
-      record.forced_token = place + 1 < kRunRecords ? drafter(rng) : -1;
+      record.forced_token = place + 1 < kRunRecords ? drafters[place](rng) : -1;
     }
     pack(step.sample_inputs, &sample_words);
     auto ticket = backend.submit({nullptr, &forward, forward_words, &sample, sample_words, kRows, false});
@@ -319,13 +352,11 @@ TEST_CASE("draws that are verified in runs follow the distribution, whatever was
     auto backend = open_for(device);
     INFO(device << ": " << (backend ? "" : backend.error().message));
     REQUIRE(backend.ok());
-    for (const Config& config : configs()) {
-      if (std::string_view(config.name) != "plain" && std::string_view(config.name) != "all filters") continue;
-      const auto draws = draw_in_runs(**backend, config.row, num_draws / kRunSlots, rng);
+    for (const RunConfig& config : run_configs()) {
+      const auto draws = draw_in_runs(**backend, config, num_draws / kRunSlots, rng);
       INFO(device << ": " << config.name << (draws ? "" : ": " + draws.error().message));
       REQUIRE(draws.ok());
-      const std::vector<double> expected = expected_distribution(config.row);
-      check_distribution(draws->answers, expected);
+      if (config.is_same_everywhere()) check_distribution(draws->answers, expected_distribution(config.places[0]));
       std::vector<std::vector<double>> pairs(kClasses, std::vector<double>(kClasses, 0));
       for (const auto& answer : draws->answers)
         for (size_t i = 0; i + 1 < answer.size(); ++i)
@@ -333,7 +364,7 @@ TEST_CASE("draws that are verified in runs follow the distribution, whatever was
       if (std::string_view(config.name) == "plain") CHECK(independence_p(pairs) > 1e-4);
       for (uint32_t place = 0; place < kRunRecords; ++place) {
         INFO("behind " << place << " drafts: " << draws->by_place[place].size());
-        check_distribution({draws->by_place[place]}, expected);
+        check_distribution({draws->by_place[place]}, expected_distribution(config.places[place]));
       }
       CHECK(draws->by_place[2].size() > num_draws / 500);
     }
