@@ -30,6 +30,14 @@ void BranchConstraint::take_followed(int32_t token) {
   is_known_ = true;
 }
 
+bool BranchConstraint::stays_fixed() const {
+  if (error_ || !is_fixed()) return false;
+  const std::unique_ptr<ConstraintMatcher> ahead = matcher_->fork();
+  if (!ahead->advance(fixed_token(*matcher_, mask_)) || ahead->ended()) return false;
+  const NextTokens next = ahead->next();
+  return next.state == NextTokens::State::kReady && fixed_token(*ahead, next.mask) >= 0;
+}
+
 void BranchConstraint::follow(uint32_t most, std::vector<int32_t>* drafts) {
   followed_.clear();
   num_drawn_ = 0;

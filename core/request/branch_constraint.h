@@ -32,8 +32,8 @@ class BranchConstraint {
   const std::optional<Error>& error() const { return error_; }
 
   // ---- drafts ----
-  // The text that comes next is fixed.
-  bool is_fixed() const { return is_known_ && fixed_token(*matcher_, mask_) >= 0; }
+  // Whether the text is fixed behind the next token, too, as far as masks are there.
+  bool stays_fixed() const;
   // Cuts drafts of the next tokens before the first that may not stand, and before the first behind which there is no
   // mask: it is not made yet, or nothing but the end follows. Where they end and the text is fixed, it goes on with
   // that, up to `most` tokens. To be called when it is ready.
@@ -57,6 +57,7 @@ class BranchConstraint {
   static int32_t fixed_token(const ConstraintMatcher& matcher, const TokenMaskPtr& mask) {
     return mask ? matcher.fixed_token(*mask) : -1;
   }
+  bool is_fixed() const { return is_known_ && fixed_token(*matcher_, mask_) >= 0; }
   void take_followed(int32_t token);
 
   std::unique_ptr<ConstraintMatcher> matcher_;

@@ -80,7 +80,7 @@ struct Sequence {
   // late or are found for the tail.
   const std::vector<TokenBias>& logit_changes(std::span<const int32_t> end_of_generation);
   // Whether it is likely to have drafts once the token behind `tokens` is known. For one with a drafter.
-  bool expects_drafts() { return drafts.drafter->expects_more(tokens) || (constraint && constraint->is_fixed()); }
+  bool expects_drafts() { return drafts.drafter->expects_more(tokens) || (constraint && constraint->stays_fixed()); }
   // Asks for drafts of what follows `tokens`, as many as may be verified together: at most `most`, none that its answer
   // has no room for, none behind which its changes are not ready; with a constraint none that may not stand, and the
   // text that is fixed. For one with a drafter whose tokens are all known.
