@@ -51,7 +51,7 @@ struct Residency {
   int32_t penalty_slot = -1;
   uint32_t adapter_slot = 0;  // of the adapter pool + 1; 0 = none
   bool row_is_set = false;    // the device has this slot's parameters
-  // The last tokens, of a run, that the device's counts for its penalties lack.
+  // The last tokens, of a run, that the device's counts for its penalties lack; a row that resumes is counted anew.
   uint32_t uncounted = 0;
   uint64_t admission = 0;        // counts up: the largest is the newest; 0 = it has never run
   uint32_t reserved_tokens = 0;  // positions that admission counted on

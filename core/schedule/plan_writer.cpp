@@ -117,6 +117,7 @@ void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
     sequence.beam.is_asked = true;
   } else {
     sequence.progress.in_flight.add_draw(num_drafts);
+    LLMRT_CHECK(sequence.num_output() <= sequence.request.max_tokens, "no more is drawn than an answer has room for");
   }
   if (sequence.state() == RequestState::kPrefilling) sequence.move_to(RequestState::kDecoding);
 }

@@ -45,7 +45,6 @@ void Running::release(Sequence& sequence) {
   residency.slot = residency.penalty_slot = -1;
   residency.adapter_slot = 0;
   residency.row_is_set = false;
-  residency.uncounted = 0;
 }
 
 void Running::abandon(Sequence& sequence) {

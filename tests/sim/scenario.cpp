@@ -177,6 +177,20 @@ void add_drafts(const Scenario& scenario, ClientPlan& client) {
     client.right_drafts_of_16 = static_cast<int>(dice.one_of({0, 8, 14, 16}));
 }
 
+// By dice of its own, too. The answer fills a block with its last token, so the whole block is kept: whatever was
+// drafted for that token's place must not be in it. A stop token ends a run anywhere, max_tokens only where it has no
+// draft.
+void end_with_block(const Scenario& scenario, ClientPlan& client) {
+  Dice dice(scenario.seed ^ 0x2545f4914f6cdd1d ^ (scenario.clients.size() << 12));
+  Request& request = client.request;
+  if (client.right_drafts_of_16 < 0 || request.constraint || request.beam || !dice.one_in(2)) return;
+  const FakeBackendConfig& backend = scenario.backend;
+  const std::vector<int32_t> tokens =
+      answer_alone(request, *make_fake_tokenizer(), backend.poison, backend.groups).tokens;
+  const size_t last = 15 - request.prompt.size() % 16;
+  if (last >= request.min_tokens && last < tokens.size()) request.stop.token_ids = {tokens[last]};
+}
+
 // By dice of its own, too. Beams cannot be paused.
 void add_pause(const Scenario& scenario, ClientPlan& client) {
   Dice dice(scenario.seed ^ 0x8ebc6af09c88c6e3 ^ (scenario.clients.size() << 16));
@@ -304,14 +318,15 @@ void add_clients(Scenario& scenario, bool under_pressure, uint32_t tick, Dice& d
     ClientPlan client = random_client(scenario.config, under_pressure, dice);
     add_late_mask(scenario, client.request);
     add_constraint(scenario, client.request);
+    add_drafts(scenario, client);
     if (shares) {
       texts.rewrite(client.request, dice);
+      end_with_block(scenario, client);
       texts.add(client, scenario.backend);
     }
     if (is_salted(scenario) && client.request.cache_salt.empty()) client.request.cache_salt = "salt";
     begin_answer(client.request, scenario.backend, dice);
     add_pause(scenario, client);
-    add_drafts(scenario, client);
     tick += dice.between(0, ticks_between);
     client.arrival_tick = tick;
     scenario.clients.push_back(std::move(client));
