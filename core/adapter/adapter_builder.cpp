@@ -76,6 +76,8 @@ Status AdapterBuilder::add(const AdapterPair& pair, uint64_t rank, double scale)
   const auto as_float = static_cast<float>(scale);
   if (!std::isfinite(as_float))
     return bad_adapter("tensor {}: expected a finite scale, found {}", printable(shown.name), scale);
+  SourceTensor a = *pair.a, b = *pair.b;
+  for (SourceTensor* half : {&a, &b}) half->bytes = storage_->emplace_back(half->bytes.begin(), half->bytes.end());
   for (AdapterSite& site : found->sites) {
     const WeightGroup& weights = model_.weights.groups[static_cast<size_t>(site.group)];
     AdapterGroup& group = groups_[site.group];
@@ -90,16 +92,15 @@ Status AdapterBuilder::add(const AdapterPair& pair, uint64_t rank, double scale)
                          printable(part.a.name));
     part.rank = static_cast<uint32_t>(rank);
     part.scale = as_float;
-    part.a = *pair.a;
-    part.b = *pair.b;
+    part.a = a;
+    part.b = b;
     part.a_columns = std::move(site.a_columns);
     part.b_rows = std::move(site.b_rows);
   }
   return {};
 }
 
-Result<std::shared_ptr<const Adapter>> AdapterBuilder::finish(std::string path, std::vector<int32_t> tokens,
-                                                              std::shared_ptr<const void> storage) {
+Result<std::shared_ptr<const Adapter>> AdapterBuilder::finish(std::string path, std::vector<int32_t> tokens) {
   if (groups_.empty()) return bad_adapter("expected a matrix that it changes, found none");
   auto adapter = std::make_shared<Adapter>();
   Sha256 hash;
@@ -118,7 +119,7 @@ Result<std::shared_ptr<const Adapter>> AdapterBuilder::finish(std::string path, 
   adapter->digest = hash.finish();
   adapter->path = std::move(path);
   adapter->invocation_tokens = std::move(tokens);
-  adapter->storage = std::move(storage);
+  adapter->storage = std::move(storage_);
   return std::shared_ptr<const Adapter>(std::move(adapter));
 }
 

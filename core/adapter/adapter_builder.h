@@ -2,7 +2,9 @@
 // added, and the numbers are read once at the end.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -36,6 +38,9 @@ struct AdapterPair {
   const SourceTensor* b = nullptr;
 };
 
+// Copies of the matrices of a file, which may be replaced while its adapter is used.
+using AdapterBytes = std::deque<std::vector<std::byte>>;
+
 class AdapterBuilder {
  public:
   // `model` outlives this.
@@ -44,13 +49,13 @@ class AdapterBuilder {
   // `rank` is what both matrices must have. Errors: those of load_adapter.
   Status add(const AdapterPair& pair, uint64_t rank, double scale);
   // After the last module. `tokens`: aLoRA's, or none. Errors: those of load_adapter.
-  Result<std::shared_ptr<const Adapter>> finish(std::string path, std::vector<int32_t> tokens,
-                                                std::shared_ptr<const void> storage);
+  Result<std::shared_ptr<const Adapter>> finish(std::string path, std::vector<int32_t> tokens);
 
  private:
   const Model& model_;
   AdapterSites sites_;
   std::map<WeightGroupId, AdapterGroup> groups_;
+  std::shared_ptr<AdapterBytes> storage_ = std::make_shared<AdapterBytes>();
 };
 
 // aLoRA's tokens, checked against the vocabulary. `shown` names where they stand.

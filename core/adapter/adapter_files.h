@@ -12,13 +12,12 @@
 
 namespace llmrt {
 
-// A PEFT folder: its adapter_config.json and adapter_model.safetensors. `storage` keeps `weights` alive.
+// A PEFT folder: its adapter_config.json and adapter_model.safetensors. The bytes are needed during the call alone.
 Result<std::shared_ptr<const Adapter>> read_peft_adapter(std::string_view config, std::span<const std::byte> weights,
-                                                         const Model& model, std::string path,
-                                                         std::shared_ptr<const void> storage);
+                                                         const Model& model, std::string path);
 
-// A GGUF file. `storage` keeps `bytes` alive.
+// A GGUF file. Likewise.
 Result<std::shared_ptr<const Adapter>> read_gguf_adapter(std::span<const std::byte> bytes, const Model& model,
-                                                         std::string path, std::shared_ptr<const void> storage);
+                                                         std::string path);
 
 }  // namespace llmrt

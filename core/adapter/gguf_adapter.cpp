@@ -69,7 +69,7 @@ Result<GgufPairs> pair_tensors(const WeightSource& source) {
 }  // namespace
 
 Result<std::shared_ptr<const Adapter>> read_gguf_adapter(std::span<const std::byte> bytes, const Model& model,
-                                                         std::string path, std::shared_ptr<const void> storage) {
+                                                         std::string path) {
   auto source = parse_gguf(bytes);
   if (!source) return source.error();
   if (auto s = check_metadata(source->metadata, model); !s) return s.error();
@@ -90,7 +90,7 @@ Result<std::shared_ptr<const Adapter>> read_gguf_adapter(std::span<const std::by
     const double scale = *alpha == 0 ? 1 : *alpha / static_cast<double>(rank);
     if (auto s = builder.add(pair, rank, scale); !s) return s.error();
   }
-  return builder.finish(std::move(path), std::vector<int32_t>(tokens.begin(), tokens.end()), std::move(storage));
+  return builder.finish(std::move(path), std::vector<int32_t>(tokens.begin(), tokens.end()));
 }
 
 }  // namespace llmrt

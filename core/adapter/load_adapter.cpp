@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -16,48 +15,35 @@ namespace fs = std::filesystem;
 constexpr const char* kPeftConfigFile = "adapter_config.json";
 constexpr const char* kPeftWeightsFile = "adapter_model.safetensors";
 
-// A file's bytes in memory of our own: adapters are replaced while a server runs.
-struct FileCopy {
-  std::unique_ptr<std::byte[]> data;
-  size_t size = 0;
-  std::span<const std::byte> bytes() const { return {data.get(), size}; }
-};
-
-Result<std::shared_ptr<const FileCopy>> read_file(const std::string& path, uint64_t bytes_max) {
+Result<std::shared_ptr<const MappedFile>> map_file(const std::string& path, uint64_t bytes_max) {
   auto file = MappedFile::open(path);
   if (!file) return file.error();
-  const auto bytes = (*file)->bytes();
-  if (bytes.size() > bytes_max)
-    return bad_adapter("{}: expected at most {} bytes, found {}", path, bytes_max, bytes.size());
-  auto copy = std::make_shared<FileCopy>();
-  copy->data = std::make_unique_for_overwrite<std::byte[]>(bytes.size());
-  copy->size = bytes.size();
-  std::ranges::copy(bytes, copy->data.get());
-  return std::shared_ptr<const FileCopy>(std::move(copy));
+  if ((*file)->bytes().size() > bytes_max)
+    return bad_adapter("{}: expected at most {} bytes, found {}", path, bytes_max, (*file)->bytes().size());
+  return file;
 }
 
 Result<std::shared_ptr<const Adapter>> load_folder(const fs::path& folder, const Model& model,
                                                    const std::string& path) {
-  auto config = read_file((folder / kPeftConfigFile).string(), JsonBounds().bytes);
+  auto config = map_file((folder / kPeftConfigFile).string(), JsonBounds().bytes);
   if (!config) return config.error();
   std::error_code ignored;
   if (!fs::exists(folder / kPeftWeightsFile, ignored) && fs::exists(folder / "adapter_model.bin", ignored))
     return refused_adapter("expected {}, found adapter_model.bin", kPeftWeightsFile);
-  auto weights = read_file((folder / kPeftWeightsFile).string(), kAdapterFileBytesMax);
+  auto weights = map_file((folder / kPeftWeightsFile).string(), kAdapterFileBytesMax);
   if (!weights) return weights.error();
   const auto text = (*config)->bytes();
-  return read_peft_adapter({reinterpret_cast<const char*>(text.data()), text.size()}, (*weights)->bytes(), model, path,
-                           *weights);
+  return read_peft_adapter({reinterpret_cast<const char*>(text.data()), text.size()}, (*weights)->bytes(), model, path);
 }
 
 Result<std::shared_ptr<const Adapter>> load_any(const std::string& path, const Model& model) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return load_folder(path, model, path);
-  auto file = read_file(path, kAdapterFileBytesMax);
+  auto file = map_file(path, kAdapterFileBytesMax);
   if (!file) return file.error();
   if (!is_gguf((*file)->bytes()))
     return refused_adapter("expected a folder with {} or a GGUF file, found another file", kPeftConfigFile);
-  return read_gguf_adapter((*file)->bytes(), model, path, *file);
+  return read_gguf_adapter((*file)->bytes(), model, path);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "core/adapter/adapter_builder.h"
 #include "core/adapter/adapter_files.h"
+#include "core/adapter/base_copies.h"
 #include "core/adapter/peft_config.h"
 #include "core/weights/hf_names.h"
 #include "core/weights/safetensors.h"
@@ -75,34 +76,47 @@ class PeftNames {
   std::vector<HfConfig> configs_;
 };
 
-// The module of "base_model.model.<module>.lora_A.weight", and which half it is.
-struct PeftHalf {
+// The module of "base_model.model.<module>.lora_A.weight", and what it is of it.
+struct PeftTensor {
+  enum class Kind { kA, kB, kCopy } kind;
   std::string_view module;
-  bool is_a = false;
 };
-Result<PeftHalf> read_half(std::string_view name) {
+Result<PeftTensor> read_name(std::string_view name) {
   for (const RefusedTensor& refused : kRefusedTensors)
     if (name.find(refused.part) != std::string_view::npos)
       return refused_adapter("tensor {}: expected {}", printable(name), refused.what);
-  const bool is_a = name.ends_with(kLoraA), is_b = name.ends_with(kLoraB);
-  const size_t ends = kModelPrefix.size() + kLoraA.size();
-  if (!name.starts_with(kModelPrefix) || (!is_a && !is_b) || name.size() <= ends)
-    return refused_adapter("tensor {}: expected {}<module>{} or {}, found another name", printable(name), kModelPrefix,
-                           kLoraA, kLoraB);
-  return PeftHalf{name.substr(kModelPrefix.size(), name.size() - ends), is_a};
+  constexpr std::pair<std::string_view, PeftTensor::Kind> kEnds[] = {{kLoraA, PeftTensor::Kind::kA},
+                                                                     {kLoraB, PeftTensor::Kind::kB},
+                                                                     {".base_layer.weight", PeftTensor::Kind::kCopy},
+                                                                     {".weight", PeftTensor::Kind::kCopy}};
+  for (const auto& [end, kind] : kEnds)
+    if (name.starts_with(kModelPrefix) && name.ends_with(end) && name.size() > kModelPrefix.size() + end.size())
+      return PeftTensor{kind, name.substr(kModelPrefix.size(), name.size() - kModelPrefix.size() - end.size())};
+  return refused_adapter("tensor {}: expected {}<module>{} or {}, found another name", printable(name), kModelPrefix,
+                         kLoraA, kLoraB);
 }
 
-using PeftModuleTensors = std::map<std::string_view, std::pair<const SourceTensor*, const SourceTensor*>>;
+struct PeftModule {
+  const SourceTensor *a = nullptr, *b = nullptr;
+};
+using PeftModuleMap = std::map<std::string_view, PeftModule>;
 
-Result<PeftModuleTensors> pair_halves(const SafetensorsFile& file) {
+// The two halves of each module; copies of the model's own weights are checked and left out.
+Result<PeftModuleMap> pair_halves(const SafetensorsFile& file, const PeftNames& names, const Model& model) {
   if (file.tensors.size() > kAdapterTensorsMax)
     return refused_adapter("expected at most {} tensors, found {}", kAdapterTensorsMax, file.tensors.size());
-  PeftModuleTensors modules;
+  PeftModuleMap modules;
   for (const SourceTensor& tensor : file.tensors) {
-    auto half = read_half(tensor.name);
-    if (!half) return half.error();
-    auto& halves = modules[half->module];
-    (half->is_a ? halves.first : halves.second) = &tensor;  // names are unique in the file
+    auto read = read_name(tensor.name);
+    if (!read) return read.error();
+    if (read->kind == PeftTensor::Kind::kCopy) {
+      auto canonical = names.canonical(read->module, tensor.name);
+      if (!canonical) return canonical.error();
+      if (auto s = check_base_copy(tensor, *canonical, model); !s) return s.error();
+      continue;
+    }
+    PeftModule& halves = modules[read->module];
+    (read->kind == PeftTensor::Kind::kA ? halves.a : halves.b) = &tensor;  // names are unique in the file
   }
   return modules;
 }
@@ -110,8 +124,7 @@ Result<PeftModuleTensors> pair_halves(const SafetensorsFile& file) {
 }  // namespace
 
 Result<std::shared_ptr<const Adapter>> read_peft_adapter(std::string_view text, std::span<const std::byte> weights,
-                                                         const Model& model, std::string path,
-                                                         std::shared_ptr<const void> storage) {
+                                                         const Model& model, std::string path) {
   auto tree = parse_json_tree(text, "adapter_config.json");
   if (!tree) return tree.error();
   auto config = PeftConfig::read(*tree);
@@ -122,26 +135,26 @@ Result<std::shared_ptr<const Adapter>> read_peft_adapter(std::string_view text, 
       return s.error();
   auto file = parse_safetensors(weights);
   if (!file) return make_error(file.error().code, "adapter_model.safetensors: {}", file.error().message);
-  auto modules = pair_halves(*file);
-  if (!modules) return modules.error();
   const PeftNames names(model);
+  auto modules = pair_halves(*file, names, model);
+  if (!modules) return modules.error();
   AdapterBuilder builder(model, AdapterRows::kFolder);
   for (const auto& [module, halves] : *modules) {
-    const std::string_view shown = halves.first != nullptr ? halves.first->name : halves.second->name;
+    const std::string_view shown = halves.a != nullptr ? halves.a->name : halves.b->name;
     auto canonical = names.canonical(module, shown);
     if (!canonical) return canonical.error();
     auto rank = config->rank_of(module);
     if (!rank) return rank.error();
     auto scale = config->scale_of(module);
     if (!scale) return scale.error();
-    if (auto s = builder.add({*canonical, halves.first, halves.second}, *rank, *scale); !s) return s.error();
+    if (auto s = builder.add({*canonical, halves.a, halves.b}, *rank, *scale); !s) return s.error();
     auto is_target = config->has(module);
     if (!is_target) return is_target.error();
     if (!*is_target)
       return bad_adapter("tensor {}: expected a module that adapter_config.json names as a target, found another",
                          printable(shown));
   }
-  return builder.finish(std::move(path), std::vector<int32_t>(tokens.begin(), tokens.end()), std::move(storage));
+  return builder.finish(std::move(path), std::vector<int32_t>(tokens.begin(), tokens.end()));
 }
 
 }  // namespace llmrt

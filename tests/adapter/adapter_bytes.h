@@ -154,15 +154,13 @@ inline GgufBytes gguf_adapter(const std::vector<TestLora>& loras, float alpha = 
   return file;
 }
 
-// The bytes are kept by the adapter.
 inline Result<std::shared_ptr<const Adapter>> read_peft(const std::string& config, const std::vector<HfBytes>& tensors,
                                                         const Model& model) {
-  const auto bytes = std::make_shared<std::string>(safetensors_of(tensors));
-  return read_peft_adapter(config, as_span(*bytes), model, "test", bytes);
+  const std::string bytes = safetensors_of(tensors);
+  return read_peft_adapter(config, as_span(bytes), model, "test");
 }
 inline Result<std::shared_ptr<const Adapter>> read_gguf(const std::string& file, const Model& model) {
-  const auto bytes = std::make_shared<std::string>(file);
-  return read_gguf_adapter(as_span(*bytes), model, "test", bytes);
+  return read_gguf_adapter(as_span(file), model, "test");
 }
 inline std::shared_ptr<const Adapter> expect_ok(const Result<std::shared_ptr<const Adapter>>& adapter) {
   INFO((adapter.ok() ? "" : adapter.error().message));

@@ -61,6 +61,26 @@ TEST_CASE("the head may be changed, tied or not") {
                "expected a module that adapter_config.json names as a target", ErrorCode::kCorruptFile);
 }
 
+TEST_CASE("copies of the model's own head and embedding change nothing, others are refused") {
+  const auto model = tiny_llama();
+  const auto with = [&](const std::string& name, const std::vector<float>& rows) {
+    auto tensors = peft_tensors(usual_loras());
+    tensors.push_back({name, "BF16", {8, 32}, bytes_of(TestMatrix{8, 32, rows}, "BF16")});
+    return read_peft(peft_config(), tensors, *model);
+  };
+  std::vector<float> rows(8 * 32, 0.125f);  // tiny_model()'s
+  const auto digest = expect_ok(read_peft(peft_config(), peft_tensors(usual_loras()), *model))->digest;
+  for (const char* name : {"base_model.model.lm_head.base_layer.weight", "base_model.model.lm_head.weight",
+                           "base_model.model.model.embed_tokens.weight"}) {
+    CHECK(expect_ok(with(name, rows))->digest == digest);
+    std::vector<float> trained = rows;
+    trained[5 * 32 + 3] = 0.25f;
+    expect_error(with(name, trained), "row 5: expected the model's own numbers", ErrorCode::kUnsupported);
+    trained[5 * 32 + 3] = NAN;
+    expect_error(with(name, trained), "row 5: expected the model's own numbers", ErrorCode::kUnsupported);
+  }
+}
+
 TEST_CASE("ranks and scales follow the patterns, and the square root where it is asked for") {
   const auto model = tiny_llama();
   std::vector<TestLora> loras = usual_loras();
@@ -131,7 +151,10 @@ TEST_CASE("tensors that are not a module's two halves are refused by name") {
       {"base_model.model.model.layers.0.mlp.up_proj.lora_magnitude_vector", "use_dora", ErrorCode::kUnsupported},
       {"base_model.model.model.layers.0.mlp.up_proj.lora_B.bias", "lora_bias", ErrorCode::kUnsupported},
       {"base_model.model.lm_head.modules_to_save.weight", "modules_to_save", ErrorCode::kUnsupported},
-      {"base_model.model.model.embed_tokens.weight", "expected base_model.model.<module>", ErrorCode::kUnsupported},
+      {"base_model.model.model.embed_tokens.weight", "expected [32, 8], found [32, 4] f32",
+       ErrorCode::kInvalidArgument},
+      {"base_model.model.model.layers.0.mlp.gate_proj.weight", "expected no weights of the model itself",
+       ErrorCode::kUnsupported},
       {"model.layers.0.mlp.gate_proj.lora_A.weight", "expected base_model.model.<module>", ErrorCode::kUnsupported},
       {"base_model.model.model.layers.0.mlp.experts.3.up_proj.lora_A.weight", "no adapters on experts",
        ErrorCode::kUnsupported},
@@ -196,11 +219,11 @@ TEST_CASE("a file that was cut or changed anywhere is refused or read, never mor
   const auto model = tiny_llama();
   const std::string whole = safetensors_of(peft_tensors({usual_loras()[1]}));
   for (size_t size = 0; size < whole.size(); ++size)
-    CHECK_FALSE(read_peft_adapter(peft_config(), as_span(whole).first(size), *model, "test", nullptr).ok());
+    CHECK_FALSE(read_peft_adapter(peft_config(), as_span(whole).first(size), *model, "test").ok());
   for (size_t at = 0; at < whole.size() - 800; ++at) {
     std::string changed = whole;
     changed[at] = static_cast<char>(changed[at] ^ 0x21);
-    (void)read_peft_adapter(peft_config(), as_span(changed), *model, "test", nullptr);
+    (void)read_peft_adapter(peft_config(), as_span(changed), *model, "test");
   }
 }
 

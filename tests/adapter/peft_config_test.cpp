@@ -82,10 +82,10 @@ TEST_CASE("layers_to_transform counts beside ends of names, not beside whole nam
 }
 
 TEST_CASE("the first pattern that matches the end of a name gives its rank and alpha") {
-  const PeftConfig config = config_of(
-      R"("r":16,"lora_alpha":32,"rank_pattern":{"q_proj":4,"layers.0.self_attn.q_proj":8,)"
-      R"("^model.layers.2.mlp.up_proj":2,"^layers.1.mlp.up_proj":1},)"
-      R"("alpha_pattern":{"(q|k)_proj":8,"layers.\\d+.mlp":1})");
+  const PeftConfig config =
+      config_of(R"("r":16,"lora_alpha":32,"rank_pattern":{"q_proj":4,"layers.0.self_attn.q_proj":8,)"
+                R"("^model.layers.2.mlp.up_proj":2,"^layers.1.mlp.up_proj":1},)"
+                R"("alpha_pattern":{"(q|k)_proj":8,"layers.\\d+.mlp":1})");
   CHECK(*config.rank_of(kQ0) == 4);
   CHECK(*config.rank_of(kUp2) == 2);
   CHECK(*config.rank_of("model.layers.1.mlp.up_proj") == 16);
