@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backends/vulkan/adapter_pool.h"
 #include "backends/vulkan/check.h"
 #include "backends/vulkan/choose_attention.h"
 #include "backends/vulkan/doors.h"
@@ -22,12 +23,14 @@ class VulkanBackend final : public Backend {
   ~VulkanBackend() override { device_->api().DeviceWaitIdle(device_->handle()); }
 
   const Caps& caps() const override { return caps_; }
-  std::vector<std::string> unsupported() const override { return {"running_sum", "adapter_shrink", "adapter_expand"}; }
+  std::vector<std::string> unsupported() const override { return {"running_sum"}; }
   Status load_weights(const WeightTable& weights, const Progress& progress) override;
   Status add_f16_copies(uint64_t bytes_max) override;
   uint64_t arena_bytes(const OpList& list) const override { return vulkan::arena_bytes(list); }
   Status create_state(const StateConfig& config) override;
   Status create_kv_pools(std::span<const KvGroup> groups) override;
+  Status create_adapter_pool(const AdapterPoolConfig& config) override;
+  Status write_adapter_pool(uint64_t offset, std::span<const std::byte> bytes) override;
   Status compile(std::span<const SealedList* const> lists) override;
   Status prepare(const SealedList& list) override;
   Result<Ticket> submit(const StepSubmission& step) override;
@@ -48,6 +51,7 @@ class VulkanBackend final : public Backend {
   Status ready() const;
   Status settle();
   void drop_pools();
+  void drop_adapters();
   // Remembers a lost device: every later call fails with the same error.
   template <class T>
   T remember(T result) {
@@ -55,6 +59,7 @@ class VulkanBackend final : public Backend {
     return result;
   }
   Status ready_for_door();
+  Status flush_adapters() { return adapters_ ? remember(adapters_->flush()) : Status(); }
 
   Caps caps_;
   MemoryBook book_;
@@ -64,6 +69,7 @@ class VulkanBackend final : public Backend {
   std::optional<Weights> weights_;
   std::optional<DeviceState> state_;
   std::optional<KvPools> kv_;
+  std::unique_ptr<AdapterPool> adapters_;
   Resources resources_;
   std::unique_ptr<Executor> executor_;
   std::optional<Error> lost_;
@@ -106,6 +112,7 @@ void VulkanBackend::fill_caps(uint32_t device_idx) {
   caps_.range_bytes_max = traits.range_bytes;
   // A GPU reads half the bytes and feeds its matrix units; a CPU would only convert back and forth.
   caps_.activation_dtype = traits.cpu_kernels || traits.tier == Tier::kScalar ? DType::kF32 : DType::kF16;
+  resources_.adapter_dtype = caps_.activation_dtype;
   caps_.kv_dtypes.assign(std::begin(kKvDTypes), std::end(kKvDTypes));
   caps_.batch_invariant = true;
   caps_.head_dim_max = 256;
@@ -126,6 +133,7 @@ Status VulkanBackend::ready() const {
 
 // No step is in flight, and no recording refers to what will move.
 Status VulkanBackend::settle() {
+  if (adapters_) VK_TRY(device_->api().DeviceWaitIdle(device_->handle()), "vkDeviceWaitIdle");
   if (!executor_) return {};
   if (Status status = executor_->wait_idle(); !status) return status;
   executor_->drop_recordings();
@@ -137,9 +145,15 @@ void VulkanBackend::drop_pools() {
   kv_.reset();
 }
 
+void VulkanBackend::drop_adapters() {
+  resources_.adapters = {};
+  adapters_.reset();
+}
+
 Status VulkanBackend::load_weights(const WeightTable& weights, const Progress& progress) {
   if (lost_) return *lost_;
   if (Status s = settle(); !s) return remember(std::move(s));
+  drop_adapters();  // its table is of these weights' groups
   resources_.weights = nullptr;
   weights_.reset();
   auto loaded = remember(Weights::load(*device_, &book_, transfer_.get(), weights, progress));
@@ -183,6 +197,26 @@ Status VulkanBackend::create_kv_pools(std::span<const KvGroup> groups) {
   return {};
 }
 
+Status VulkanBackend::create_adapter_pool(const AdapterPoolConfig& config) {
+  if (lost_) return *lost_;
+  LLMRT_CHECK(weights_, "weights come before adapters");
+  if (Status s = settle(); !s) return remember(std::move(s));
+  drop_adapters();
+  if (config.bytes == 0) return {};
+  auto pool = remember(AdapterPool::create(*device_, &book_, transfer_.get(), config, weights_->pieces().groups.size(),
+                                           &resources_.adapters));
+  if (!pool) return pool.error();
+  adapters_ = std::move(*pool);
+  return {};
+}
+
+Status VulkanBackend::write_adapter_pool(uint64_t offset, std::span<const std::byte> bytes) {
+  if (lost_) return *lost_;
+  if (!adapters_)
+    return make_error(ErrorCode::kInvalidArgument, "vulkan: write to the pool of adapters: there is none");
+  return remember(adapters_->write(offset, bytes));
+}
+
 Status VulkanBackend::compile(std::span<const SealedList* const> lists) {
   if (Status status = ready(); !status) return status;
   return remember(executor_->compile(resources_, lists));
@@ -195,6 +229,7 @@ Status VulkanBackend::prepare(const SealedList& list) {
 
 Result<Ticket> VulkanBackend::submit(const StepSubmission& step) {
   if (Status status = ready(); !status) return status.error();
+  if (Status status = flush_adapters(); !status) return status.error();
   return remember(executor_->submit(resources_, step));
 }
 
@@ -205,6 +240,7 @@ Result<StepOutput> VulkanBackend::wait(Ticket ticket) {
 
 Result<std::vector<double>> VulkanBackend::profile(const StepSubmission& step) {
   if (Status status = ready(); !status) return status.error();
+  if (Status status = flush_adapters(); !status) return status.error();
   return remember(executor_->profile(resources_, step));
 }
 
@@ -224,6 +260,7 @@ MemoryReport VulkanBackend::memory() const {
   report.kv_bytes = book_.bytes(MemoryKind::kKv);
   report.state_bytes = book_.bytes(MemoryKind::kState);
   report.arena_bytes = book_.bytes(MemoryKind::kArena);
+  report.adapter_bytes = book_.bytes(MemoryKind::kAdapters);
   report.other_bytes = book_.bytes(MemoryKind::kOther);
   report.peak_bytes = book_.peak();
   return report;

@@ -71,14 +71,6 @@ bool Emitter::has_items(TensorId ids, const ExpertItems& items, TensorId x) {
   return has;
 }
 
-Status emit(Emitter&, const AdapterShrink&) {
-  return make_error(ErrorCode::kUnsupported, "vulkan: adapter_shrink: no kernel");
-}
-
-Status emit(Emitter&, const AdapterExpand&) {
-  return make_error(ErrorCode::kUnsupported, "vulkan: adapter_expand: no kernel");
-}
-
 Status emit(Emitter&, const RunningSum&) {
   return make_error(ErrorCode::kUnsupported, "vulkan: running_sum: no kernel");
 }

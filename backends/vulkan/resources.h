@@ -42,6 +42,8 @@ struct Resources {
   View halves;    // of up to kHalvesBytesMax: quantised weights written out in f16
   View results;   // [sample_rows_max] SampleResult, then [sample_rows_max] LogprobRow
   View forward_inputs, sample_inputs;
+  View adapters;  // the pool (core/ops/adapter_ops.h), of numbers of adapter_dtype; no bytes: none
+  DType adapter_dtype = DType::kF32;
   std::vector<KvPool> pools;
 };
 

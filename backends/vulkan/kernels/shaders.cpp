@@ -1,4 +1,5 @@
 // The table of all shaders, and how a kernel prints.
+#include "backends/vulkan/kernels/adapters.h"
 #include "backends/vulkan/kernels/apply_bias.h"
 #include "backends/vulkan/kernels/apply_penalties.h"
 #include "backends/vulkan/kernels/causal_conv.h"
@@ -61,6 +62,8 @@ Shader describe(const char* name = K::kShader) {
 
 std::span<const Shader> all_shaders() {
   static const Shader kShaders[] = {
+      describe<AdapterExpandKernel>(),
+      describe<AdapterShrinkKernel>(),
       describe<ApplyBiasKernel>(),
       describe<ApplyPenaltiesKernel>(),
       describe<CausalConvKernel>(),
