@@ -130,12 +130,18 @@ int read_completion_logprobs(Fields& fields) {
 
 }  // namespace
 
-bool is_name_of(std::string_view name, const ServedModel& model) {
+bool is_name_of_model(std::string_view name, const ServedModel& model) {
   const auto bare = [](std::string_view text) {
     constexpr std::string_view kLatest = ":latest";
     return text.ends_with(kLatest) ? text.substr(0, text.size() - kLatest.size()) : text;
   };
   return bare(name) == bare(model.id);
+}
+
+bool is_name_of(std::string_view name, const ServedModel& model) {
+  if (is_name_of_model(name, model)) return true;
+  const std::optional<ShelvedAdapter> adapter = model.adapters ? model.adapters->find(name) : std::nullopt;
+  return adapter && adapter->model == model.id;
 }
 
 void check_model_name(Fields& fields, const ServedModel& model) {

@@ -80,6 +80,8 @@ struct ApiRequest : ParseNotes {
 };
 
 // With ":latest" behind it or without: Ollama's lists add it, and clients of all dialects send what they read there.
+bool is_name_of_model(std::string_view name, const ServedModel& model);
+// That, or the name of one of its adapters.
 bool is_name_of(std::string_view name, const ServedModel& model);
 // 404 when `model` is there and names another.
 void check_model_name(Fields& fields, const ServedModel& model);

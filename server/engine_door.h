@@ -22,6 +22,10 @@ class EngineDoor {
   // Its client can take no more for now (true), or again: a door that can computes nothing for it meanwhile.
   virtual void set_paused(RequestId, bool) {}
   virtual void drained(RequestId id, const SentTimes& sent) = 0;
+  // As Engine::load_adapter has it; slow.
+  virtual Result<ReadyAdapter> load_adapter(const std::string& path) {
+    return make_error(ErrorCode::kUnsupported, "adapter {}: this engine takes none", path);
+  }
   virtual EngineStats stats() const = 0;
   // Why no step can run; nothing when all is well.
   virtual std::optional<std::string> trouble() const = 0;

@@ -18,7 +18,7 @@ constexpr auto kRefused = Tier::kRefused;
 constexpr auto kNoted = Tier::kNoted;
 
 constexpr std::string_view kNoGrammar = "use response_format or structured_outputs";
-constexpr std::string_view kNoAdapters = "adapters are not there yet";
+constexpr std::string_view kNoAdapters = "name the adapter as the model";
 constexpr std::string_view kNoTransfer = "keys and values are not taken from other servers";
 constexpr std::string_view kTextOnly = "this model reads and writes text only";
 constexpr std::string_view kSamplers = "use temperature, top_k, top_p or min_p";

@@ -297,6 +297,17 @@ void write_engine(MetricsWriter& out, const EngineStats& stats, const ServedMode
               "Steps in which a row had no drafts as they had not paid for its class.");
   out.counter("draft_steps_awaited_total", stats.drafts.num_awaited,
               "Steps that were planned when the one before had ended, for drafts.");
+  if (const AdapterStats& adapters = stats.adapters; adapters.pool_bytes > 0) {
+    out.counter("adapter_hits_total", adapters.num_hits, "Requests whose adapter was on the device.");
+    out.counter("adapter_misses_total", adapters.num_misses, "Requests whose adapter was not, and was brought there.");
+    out.counter("adapter_loads_total", adapters.num_loads, "Adapters brought to the device.");
+    out.counter("adapter_evictions_total", adapters.num_evictions, "Adapters given up for others.");
+    out.gauge("adapters_resident", adapters.num_resident, "Adapters on the device.");
+    out.gauge("adapters_waiting", adapters.num_waiting, "Adapters that requests wait for.");
+    out.gauge("adapter_rows", adapters.num_rows, "Running requests with an adapter.");
+    out.gauge("adapter_pool_bytes", adapters.pool_bytes, "Device memory for adapters.");
+    out.gauge("adapter_pool_free_bytes", adapters.free_bytes, "Of this, what holds none.");
+  }
   out.counter("mask_wait_seconds_total", stats.mask_wait_ms * 1e-3, "Time that steps waited for masks of grammars.");
   out.counter("device_seconds_total", stats.device_ms * 1e-3, "Time of the device's lists.");
   out.counter("busy_seconds_total", stats.wall_ms * 1e-3, "Wall time of steps; device idle = 1 - device / busy.");

@@ -42,7 +42,8 @@ constexpr OllamaOption kElsewhere[] = {
 };
 
 // What clients of this dialect may set beside Ollama's own fields.
-constexpr std::array kOurs = {"cache_salt", "request_class", "deadline_ms", "speculative", "chat_template_kwargs"};
+constexpr std::array kOurs = {"cache_salt",  "request_class", "deadline_ms",
+                              "speculative", "adapter_scale", "chat_template_kwargs"};
 
 bool is_set(const json::value& value) {
   return !is_neutral(Neutral::kEmpty, value) && !is_neutral(Neutral::kOff, value) && !is_neutral(Neutral::kZero, value);

@@ -59,6 +59,7 @@ constexpr BodyField kFields[] = {
     {"deadline_ms", R"({"type": "integer", "minimum": 1})", kAll},
     {"cache_salt", R"({"type": "string", "maxLength": 256})", kAll},
     {"speculative", kObject, kAll},
+    {"adapter_scale", R"({"type": "number", "minimum": -16, "maximum": 16})", kAll},
     {"prediction", kObject, kDirect},
     {"return_token_ids", kFlag, kChat | kCompletion},
     {"n", R"({"type": "integer", "minimum": 1, "maximum": 128, "default": 1})", kChat | kCompletion},
@@ -150,6 +151,11 @@ constexpr SmallBody kSmallBodies[] = {
         "model": {"type": "string"}, "tokens": {"type": "array", "items": {"type": "integer", "minimum": 0}}}})"},
     {"/responses/input_tokens", R"({"$ref": "#/components/schemas/ResponsesRequest"})"},
     {"/messages/count_tokens", R"({"$ref": "#/components/schemas/CountRequest"})"},
+    {"/load_lora_adapter", R"({"type": "object", "required": ["lora_name", "lora_path"], "properties": {
+        "lora_name": {"type": "string", "minLength": 1, "maxLength": 256},
+        "lora_path": {"type": "string", "minLength": 1, "maxLength": 4096}, "model": {"type": "string"}}})"},
+    {"/unload_lora_adapter", R"({"type": "object", "required": ["lora_name"], "properties": {
+        "lora_name": {"type": "string", "minLength": 1, "maxLength": 256}, "model": {"type": "string"}}})"},
     {"/api/show", R"({"type": "object", "properties": {"model": {"type": "string"}, "name": {"type": "string"}}})"},
 };
 

@@ -58,7 +58,11 @@ ApiResult<PageText> model_page(const PageQuery& query) {
   if (name.ends_with('/') && !query.state.models->find(name)) name.remove_suffix(1);
   const ApiResult<ModelIdx> found = find_model(*query.state.models, name);
   if (const auto* error = std::get_if<ApiError>(&found)) return *error;
-  return page_of(model_card(see_models(*query.state.models)[std::get<ModelIdx>(found)]));
+  const std::vector<SeenModel> models = see_models(*query.state.models);
+  const SeenModel& model = models[std::get<ModelIdx>(found)];
+  const std::shared_ptr<AdapterShelf> shelf = shelf_of(models);
+  const std::optional<ShelvedAdapter> adapter = shelf ? shelf->find(name) : std::nullopt;
+  return page_of(adapter && model.loaded ? adapter_card(*adapter, model.loaded->model) : model_card(model));
 }
 ApiResult<PageText> no_response_page(const PageQuery& query) {
   ApiError error = http_error(404, "not_found",

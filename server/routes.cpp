@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "server/adapter_requests.h"
 #include "server/http.h"
 #include "server/messages_request.h"
 #include "server/ollama_info.h"
@@ -16,6 +17,8 @@ constexpr JsonHandler kDetokenizing = {detokenize, CountedPath::kDetokenize};
 constexpr JsonHandler kCountingResponses = {count_responses, CountedPath::kResponses};
 constexpr JsonHandler kMessagesCount = {count_messages, CountedPath::kCountTokens};
 constexpr JsonHandler kOllamaShow = {ollama_show, CountedPath::kOllamaShow};
+constexpr JsonHandler kLoadingAdapter = {load_adapter, CountedPath::kAdapters};
+constexpr JsonHandler kUnloadingAdapter = {unload_adapter, CountedPath::kAdapters};
 constexpr bool kNoModel = false;
 constexpr StoreHandler kCreateBatch = {create_batch, /*changes_batches=*/true};
 constexpr StoreHandler kCancelBatch = {cancel_batch, /*changes_batches=*/true};
@@ -31,6 +34,8 @@ constexpr RouteRow kRoutes[] = {
     {Method::kPost, "/infill", false, Endpoint::kInfill},
     {Method::kGet, "/models", true, models_page},
     {Method::kGet, "/models/{name}", true, model_page},
+    {Method::kPost, "/load_lora_adapter", true, kLoadingAdapter},
+    {Method::kPost, "/unload_lora_adapter", true, kUnloadingAdapter},
     {Method::kPost, "/files", true, Transfer::kUpload, kNoModel},
     {Method::kGet, "/files", true, StoreHandler{list_files}, kNoModel},
     {Method::kGet, "/files/{id}", true, StoreHandler{find_file}, kNoModel},

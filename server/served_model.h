@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "core/text/chat_template.h"
 #include "core/text/fim_tokens.h"
 #include "core/text/tokenizer.h"
+#include "server/adapter_shelf.h"
 
 namespace llmrt::server {
 
@@ -55,7 +57,10 @@ struct ServedModel {
   std::optional<FimTokens> fim = {};                // nothing: no text is written between two others
   std::shared_ptr<GrammarCompiler> grammars;        // null without a tokenizer
   std::shared_ptr<const Policy> policy;             // of every answer; null: none
-  bool tells_structures = false;                    // requests say how their constraint is made, for sample traces
+  std::shared_ptr<AdapterShelf> adapters;           // of all models of the process; null: there are none
+  // Reads one for this model's engine; any thread, slow. Null: the engine takes none.
+  std::function<Result<ReadyAdapter>(const std::string& path)> load_adapter;
+  bool tells_structures = false;  // requests say how their constraint is made, for sample traces
 };
 
 }  // namespace llmrt::server

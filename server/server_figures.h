@@ -25,11 +25,21 @@ enum class CountedPath {
   kCountTokens,
   kOllamaChat,
   kOllamaGenerate,
-  kOllamaShow
+  kOllamaShow,
+  kAdapters
 };
-inline constexpr std::array<const char*, 11> kCountedPaths = {
-    "/v1/chat/completions", "/v1/completions",           "/tokenize", "/detokenize",   "/infill",  "/v1/responses",
-    "/v1/messages",         "/v1/messages/count_tokens", "/api/chat", "/api/generate", "/api/show"};
+inline constexpr std::array<const char*, 12> kCountedPaths = {"/v1/chat/completions",
+                                                              "/v1/completions",
+                                                              "/tokenize",
+                                                              "/detokenize",
+                                                              "/infill",
+                                                              "/v1/responses",
+                                                              "/v1/messages",
+                                                              "/v1/messages/count_tokens",
+                                                              "/api/chat",
+                                                              "/api/generate",
+                                                              "/api/show",
+                                                              "/v1/load_lora_adapter"};
 
 // What found no room in --client-memory-mib.
 enum class ClientMemoryPart { kBody, kRequest, kAnswer };

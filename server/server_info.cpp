@@ -23,9 +23,25 @@ json::object model_card(const SeenModel& model) {
   card["state"] = model_state_name(model.figures.state);
   return card;
 }
+json::object adapter_card(const ShelvedAdapter& adapter, const ServedModel& model) {
+  return {{"id", adapter.name},   {"object", "model"},       {"created", adapter.created},        {"owned_by", "llmrt"},
+          {"root", adapter.name}, {"parent", adapter.model}, {"max_model_len", model.context_max}};
+}
+
+std::shared_ptr<AdapterShelf> shelf_of(const std::vector<SeenModel>& models) {
+  for (const SeenModel& model : models)
+    if (model.loaded && model.loaded->model.adapters) return model.loaded->model.adapters;
+  return nullptr;
+}
+
 json::object model_list(const std::vector<SeenModel>& models) {
   json::array cards;
   for (const SeenModel& model : models) cards.push_back(model_card(model));
+  if (const std::shared_ptr<AdapterShelf> shelf = shelf_of(models))
+    for (const ShelvedAdapter& adapter : shelf->all())
+      for (const SeenModel& model : models)
+        if (model.loaded && model.figures.name == adapter.model)
+          cards.push_back(adapter_card(adapter, model.loaded->model));
   // Codex looks for `models`, with descriptions that it ships for its own models; without the name it logs an error.
   return {{"object", "list"}, {"data", std::move(cards)}, {"models", json::array()}};
 }

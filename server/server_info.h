@@ -3,6 +3,7 @@
 
 #include <boost/json.hpp>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,10 @@ namespace llmrt::server {
 // OpenAI's cards, with the state of each model, and our health.
 boost::json::object model_card(const SeenModel& model);
 boost::json::object model_list(const std::vector<SeenModel>& models);
+// An adapter's card, as vLLM has it: `parent` is its model, `root` its name.
+boost::json::object adapter_card(const ShelvedAdapter& adapter, const ServedModel& model);
+// The shelf of the models' adapters, as far as one is loaded; null: there is none.
+std::shared_ptr<AdapterShelf> shelf_of(const std::vector<SeenModel>& models);
 boost::json::object health(const std::vector<SeenModel>& models);
 
 // As SGLang has them, for its router and for load generators: /server_info, /model_info; /get_load with one entry, as

@@ -313,6 +313,24 @@ std::optional<int64_t> read_max_tokens(Fields& fields, std::string_view name, st
   return other ? other : first;
 }
 
+// `model` names the model, or one of its adapters.
+void read_adapter(Fields& fields, const ServedModel& model, SharedFields& shared) {
+  const std::optional<double> scale = fields.number("adapter_scale", -16, 16);
+  const std::optional<std::string> name = fields.string("model", 4096);
+  const bool is_adapter = name && model.adapters && !is_name_of_model(*name, model);
+  if (scale && !is_adapter) fields.fail("adapter_scale", "expected model to name an adapter beside it");
+  if (fields.failed() || !is_adapter) return;
+  const std::optional<ShelvedAdapter> adapter = model.adapters->take(*name);
+  if (!adapter || !adapter->ready.image) {
+    ApiError error =
+        invalid_field("model", fmt::format("the adapter '{}' is not there", shown_name(*name)), "adapter_not_found");
+    error.status = 404;
+    return fields.fail(std::move(error));
+  }
+  shared.adapter = adapter->ready;
+  if (scale) shared.adapter_scale = static_cast<float>(*scale);
+}
+
 SharedFields read_shared(Fields& fields, const ServedModel& model, const ParseContext& context) {
   SharedFields shared;
   check_model_name(fields, model);
@@ -332,6 +350,7 @@ SharedFields read_shared(Fields& fields, const ServedModel& model, const ParseCo
   shared.deadline_ms = static_cast<uint32_t>(fields.integer("deadline_ms", 1, 1 << 30).value_or(0));
   shared.cache_salt = read_salt(fields, context);
   shared.speculation = read_speculation(fields, model);
+  read_adapter(fields, model, shared);
   return shared;
 }
 
@@ -343,6 +362,9 @@ Request make_request(Fields& fields, const SharedFields& shared, const ServedMod
     fields.fail("min_tokens", fmt::format("expected at most max_tokens or what the context leaves = {}, found {}",
                                           wanted, shared.min_tokens));
   request.prompt = std::move(prompt);
+  request.adapter = shared.adapter.image;
+  request.adapter_id = shared.adapter.id;
+  request.adapter_scale = shared.adapter_scale;
   request.n = shared.form.best_of;
   request.sampling = shared.sampling;
   request.stop = shared.stop;

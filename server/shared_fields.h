@@ -28,6 +28,8 @@ struct SharedFields {
   bool batch_invariant = false;
   std::string cache_salt;
   std::optional<Speculation> speculation;
+  ReadyAdapter adapter;  // of `model`, where that is an adapter's name
+  float adapter_scale = 1;
 };
 SharedFields read_shared(Fields& fields, const ServedModel& model, const ParseContext& context);
 

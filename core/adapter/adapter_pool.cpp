@@ -349,6 +349,11 @@ void AdapterPool::write_slot(AdapterSlot i, uint64_t* bytes_left) {
   if (adapter.pin) take_hold(*adapter.pin, tickets_.at(*adapter.pin));
 }
 
+bool AdapterPool::is_loading(const Digest& digest) const {
+  const auto found = adapters_.find(digest);
+  return found != adapters_.end() && found->second.slot && slots_[*found->second.slot].state == SlotState::kLoading;
+}
+
 bool AdapterPool::is_resident(const Digest& digest) const {
   const auto found = adapters_.find(digest);
   return found != adapters_.end() && found->second.slot && slots_[*found->second.slot].state == SlotState::kResident;

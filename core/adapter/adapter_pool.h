@@ -91,6 +91,7 @@ class AdapterPool {
   std::span<const AdapterWrite> next_writes(uint64_t bytes_max, TimeNs now);
 
   bool is_resident(const Digest& digest) const;
+  bool is_loading(const Digest& digest) const;
   AdapterPoolFigures figures() const;
   // Empty when the books balance. O(pages + tickets).
   std::string audit() const;

@@ -6,7 +6,9 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "core/adapter/adapter_image.h"
 #include "core/base/checked_math.h"
+#include "core/engine/adapter_host.h"
 #include "core/engine/cache_identity.h"
 #include "core/engine/disk_setup.h"
 #include "core/engine/disk_source.h"
@@ -98,6 +100,7 @@ struct Engine::Impl {
   const Clock* clock;
   MemoryPlan memory_plan;
   std::unique_ptr<Lowering> lowering;
+  std::unique_ptr<AdapterHost> adapters;  // null: no slots for them
   std::unique_ptr<Scheduler> scheduler;
   const std::shared_ptr<const DraftSource> ngram_drafts = std::make_shared<const NgramDrafts>();
 
@@ -184,6 +187,8 @@ Result<bool> Engine::Impl::tick(TimeNs until) {
   take_messages();
   if (flights->is_empty()) wait_for_late_mask();
   const TimeNs begin_ns = clock->now_ns();
+  Result<bool> adapted = adapters ? adapters->write(flights->is_empty(), begin_ns) : Result<bool>(false);
+  if (!adapted) return lose(adapted.error());
   const IterationPlan* plan = flights->size() < flights_max() ? scheduler->plan(begin_ns) : nullptr;
   if (plan) {
     if (Status status = launch(*plan); !status) return lose(status.error());
@@ -202,7 +207,7 @@ Result<bool> Engine::Impl::tick(TimeNs until) {
   scheduler->take_events(&events);
   Result<bool> saved = plan || lands ? Result<bool>(false) : save_blocks();
   if (!saved) return lose(saved.error());
-  const bool worked = plan || lands || !flights->is_empty() || !events.empty() || *saved;
+  const bool worked = plan || lands || !flights->is_empty() || !events.empty() || *saved || *adapted;
   deliver();
   hand_over_traces();
   publish();
@@ -342,7 +347,8 @@ Status Engine::Impl::land() {
   judge(plan, *output);
   scheduler->commit(plan, verdicts, now, times);
   const bool audited = config.audit_steps > 0 && scheduler->stats().num_steps % config.audit_steps == 0;
-  return audited ? scheduler->check_books() : Status();
+  if (Status status = audited ? scheduler->check_books() : Status(); !status) return status;
+  return audited && adapters ? adapters->check() : Status();
 }
 
 void Engine::Impl::judge(const IterationPlan& plan, const StepOutput& output) {
@@ -470,6 +476,7 @@ void Engine::Impl::publish() {
   shared_stats.recent_host_hit_rate = monitor.recent_host_hit_rate();
   shared_stats.recent_disk_hit_rate = monitor.recent_disk_hit_rate();
   if (disk) shared_stats.disk = disk->stats();
+  if (adapters) shared_stats.adapters = adapters->stats();
 }
 
 void Engine::Impl::log_preemptions() {
@@ -572,6 +579,8 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, std::
   if (!disk) return disk.error();
   impl->disk = *std::move(disk);
   scheduler.disk = impl->disk.get();
+  impl->adapters = make_adapter_host(impl->config, *impl->model, impl->backend.get());
+  scheduler.adapters = impl->adapters.get();
   impl->scheduler = std::make_unique<Scheduler>(std::move(scheduler));
   impl->flights.emplace(impl->lowering.get(), impl->backend.get());
   impl->publish();
@@ -593,6 +602,8 @@ Result<RequestId> Engine::submit(Request request) {
         "batch-invariant: expected a device whose numbers do not depend on what runs beside a request, {} "
         "has no such kernels",
         self.backend->caps().device_id);
+  if (request.adapter_id != 0 && self.adapters && !request.adapter)
+    return make_error(ErrorCode::kInvalidArgument, "adapter {}: expected its bytes, found none", request.adapter_id);
   const QueueLoad load = load_of(request);
   const QueueLoad inbox{self.inbox_tokens.load(), self.inbox_branches.load(), self.inbox_bytes.load()};
   if (std::optional<Error> full = self.scheduler->queue_full(request, inbox)) {
@@ -659,6 +670,10 @@ std::optional<StalledStep> Engine::stalled() const {
   const TimeNs since_ns = impl_->clock->now_ns() - begin_ns;
   if (since_ns <= limit_ns) return std::nullopt;
   return StalledStep{impl_->step_number, static_cast<double>(since_ns) * 1e-9};
+}
+
+Result<ReadyAdapter> Engine::load_adapter(const std::string& path) const {
+  return read_adapter(path, *impl_->model, impl_->config.adapters, impl_->backend->caps());
 }
 
 void Engine::set_ids(std::shared_ptr<std::atomic<RequestId>> last_id) {

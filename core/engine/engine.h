@@ -55,6 +55,12 @@ class Engine {
   // The receiver has passed on everything of a finished branch: STREAMING becomes FINISHED.
   void drained(RequestId id, const SentTimes& sent = {});
 
+  // Any thread, slow: reads an adapter, a PEFT folder or a GGUF file, as bytes for the device. A request takes `image`
+  // and `id` into its `adapter` and `adapter_id`; the adapter comes to the device when it is asked for. Errors: those
+  // of load_adapter and make_image (core/adapter); unsupported without slots for adapters, or for a rank above the
+  // most.
+  Result<ReadyAdapter> load_adapter(const std::string& path) const;
+
   // Ids are counted up here instead: unique over all engines that share it. Before the first submit.
   void set_ids(std::shared_ptr<std::atomic<RequestId>> last_id);
   // Where preemptions and the engine's own end are written; nowhere unless called. Before the first tick.

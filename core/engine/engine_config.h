@@ -36,6 +36,13 @@ struct DiskTierConfig {
   std::shared_ptr<DiskSource> source;  // where tests have their files; null: the file system's
 };
 
+// Low-rank adapters beside the model's weights. Without slots there are none.
+struct AdapterConfig {
+  uint32_t slots = 0;      // on the device at once, at most kAdapterSlotsMax
+  uint32_t rank_max = 64;  // that one may have in a part of a weight group, at most kAdapterRankMax
+  uint64_t bytes = 0;      // of the pool; 0 = room for `slots` of rank 16 on every matrix
+};
+
 struct EngineConfig {
   uint32_t context_max = 0;         // tokens a sequence may have; 0 = the model's
   uint32_t sequences_max = 256;     // running at once
@@ -87,6 +94,7 @@ struct EngineConfig {
   // tokens a step.
   bool ngram_drafts = false;
   uint32_t draft_tokens = kDraftTokensDefault;
+  AdapterConfig adapters;
   bool overlap = true;  // one step ahead; false = the plain loop, same tokens
   Slo slo;              // what counts as late, in statistics and verdicts, and for chunks by need
   AskedLimits asked;
@@ -113,6 +121,7 @@ struct MemoryPlan {
   bool host_is_for_disk = false;                       // a disk tier needs the host tier, which was not asked for
   uint64_t disk_bytes = 0;                             // of the disk tier
   std::string disk_folder;
+  uint64_t adapter_bytes = 0;              // the pool of adapters; in workspace_bytes
   std::vector<KvPoolSize> pools;           // by KV group; empty: one group
   std::vector<uint64_t> pool_block_bytes;  // of one block or record of each
   std::string limited_by;                  // "memory", "sequences x context", "--kv-tokens" ...

@@ -203,6 +203,7 @@ std::string print(const MemoryPlan& plan, uint32_t context_tokens, uint32_t num_
   if (plan.penalty_rows > 0)
     line(fmt::format("  penalty rows, {} of {}", plan.penalty_rows, plan.sequences),
          mib(plan.penalty_rows * plan.penalty_row_bytes));
+  if (plan.adapter_bytes > 0) line("  adapters", mib(plan.adapter_bytes));
   line("- reserve", mib(plan.reserve_bytes));
   line("KV block", fmt::format("{} tokens, {}", plan.block_tokens, mib(plan.block_bytes)));
   line("blocks by memory", fmt::format("{}", plan.blocks_by_memory));

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/base/checked_math.h"
+#include "core/engine/adapter_host.h"
 #include "core/engine/disk_setup.h"
 #include "core/engine/pool_sizing.h"
 #include "core/engine/probe_plan.h"
@@ -63,6 +64,11 @@ Result<EngineConfig> resolve(EngineConfig config, const Model& model, const Back
     return make_error(ErrorCode::kInvalidArgument, "KV host memory: {} MiB were asked for, the host has {} in all",
                       config.kv_host_bytes >> 20, host_bytes >> 20);
   if (Status status = resolve_disk(model, &config); !status) return status.error();
+  if (config.adapters.slots > kAdapterSlotsMax)
+    return out_of_range("adapter slots", config.adapters.slots, "at most 64");
+  if (config.adapters.slots > 0 && (config.adapters.rank_max == 0 || config.adapters.rank_max > kAdapterRankMax))
+    return out_of_range("adapter rank", config.adapters.rank_max, "1 to 128");
+  config.adapters.rank_max = round_up(config.adapters.rank_max, kAdapterRankStep);
   if (config.on_exhaustion == OnExhaustion::kSwap && config.kv_host_bytes == 0)
     return make_error(ErrorCode::kInvalidArgument, "on exhaustion swap: expected a size of the host tier, found none");
   return config;
@@ -155,7 +161,10 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   WarmEngine warm{*config, {}, nullptr, {}};
   const Caps& caps = backend->caps();
   warm.lowering = std::make_unique<Lowering>(model, caps, config->step_tokens_max, config->sample_rows_max);
-  for (const SealedList* list : {&warm.lowering->forward_list(1), &warm.lowering->sample_list(1)})
+  const bool adapts = config->adapters.slots > 0;
+  if (adapts) warm.lowering->set_adapter_rank(config->adapters.rank_max);
+  for (const SealedList* list :
+       {&warm.lowering->forward_list(1, false, false, adapts), &warm.lowering->sample_list(1, false, adapts)})
     if (Status status = check_ops(*backend, *list); !status) return status.error();
 
   const PoolShapes shapes(model->config, *config);
@@ -175,6 +184,9 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   bound.block_tokens = config->block_tokens;
   bound.num_host_blocks = host_blocks_of(*config, caps, shapes);
   bound.pools = shapes.books(bound.num_blocks, bound.num_host_blocks);
+  const AdapterPoolConfig adapters{adapter_pool_bytes(config->adapters, *model, caps.activation_dtype),
+                                   config->adapters.slots};
+  if (Status status = backend->create_adapter_pool(adapters); !status) return status.error();
   const StateConfig state = warm.lowering->state_config(
       *config, plan_limits(scheduler_config(*config, bound, end_of_generation)), kv_tokens_max, *backend);
   if (Status status = backend->create_state(state); !status) return status.error();
@@ -197,6 +209,7 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   warm.memory_plan.host_is_for_disk = !config->disk.folder.empty() && wanted.kv_host_bytes == 0;
   warm.memory_plan.disk_bytes = config->disk.folder.empty() ? 0 : config->disk.bytes_max;
   warm.memory_plan.disk_folder = config->disk.folder;
+  warm.memory_plan.adapter_bytes = adapters.bytes;
   warm.memory_plan.penalty_row_bytes = uint64_t{model->config.vocab_size} * 4;
   const std::vector<KvGroup> groups = shapes.groups(plan->num_blocks, plan->num_host_blocks);
   if (Status status = backend->create_kv_pools(groups); !status) return status.error();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/metrics/adapter_stats.h"
 #include "core/metrics/disk_stats.h"
 #include "core/metrics/draft_stats.h"
 #include "core/metrics/histogram.h"
@@ -51,6 +52,7 @@ struct EngineStats {
   uint64_t num_steps = 0, num_preemptions = 0, num_rejected = 0;
   uint64_t num_parked = 0;  // draws put off to a later step, as the row's logit changes or mask were not there in time
   DraftStats drafts;
+  AdapterStats adapters;              // the engine's
   uint64_t num_pool_exhausted = 0;    // requests that ended as they alone outgrew the pool
   uint64_t num_outgrown = 0;          // of the preemptions, those for a request that had passed its reservation
   uint64_t over_reserved_tokens = 0;  // reserved at admission and not used, of requests that ended

@@ -24,6 +24,13 @@ namespace llmrt {
 
 struct AdapterImage;  // core/adapter
 
+// An adapter that requests may name.
+struct ReadyAdapter {
+  std::shared_ptr<const AdapterImage> image;
+  uint32_t id = 0;        // a number of this content in this process
+  uint32_t rank_max = 0;  // of its parts
+};
+
 using RequestId = uint64_t;
 
 // What kind of call it came by: answers differ in length.

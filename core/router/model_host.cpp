@@ -25,6 +25,7 @@ struct ModelHost::Books : std::enable_shared_from_this<ModelHost::Books> {
   std::condition_variable changed;
   std::vector<std::shared_ptr<LoadedModel>> loaded;
   ModelRegistry registry;
+  std::function<std::optional<std::string>(std::string_view)> aliases;  // empty: there are none
   std::unordered_map<WaiterId, Done> waiting;
   struct Worker {
     std::thread thread;
@@ -235,10 +236,19 @@ ModelFigures ModelHost::figures(ModelIdx model) const {
 }
 
 std::optional<ModelIdx> ModelHost::find(std::string_view name) const {
-  std::lock_guard lock(books_->mutex);
-  for (ModelIdx model = 0; model < books_->registry.size(); ++model)
-    if (books_->registry.figures(model).name == name) return model;
-  return std::nullopt;
+  const auto find_model = [this](std::string_view wanted) -> std::optional<ModelIdx> {
+    std::lock_guard lock(books_->mutex);
+    for (ModelIdx model = 0; model < books_->registry.size(); ++model)
+      if (books_->registry.figures(model).name == wanted) return model;
+    return std::nullopt;
+  };
+  if (const std::optional<ModelIdx> found = find_model(name)) return found;
+  const std::optional<std::string> meant = books_->aliases ? books_->aliases(name) : std::nullopt;
+  return meant ? find_model(*meant) : std::nullopt;
+}
+
+void ModelHost::set_aliases(std::function<std::optional<std::string>(std::string_view)> aliases) {
+  books_->aliases = std::move(aliases);
 }
 
 size_t ModelHost::size() const {

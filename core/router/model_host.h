@@ -62,6 +62,9 @@ class ModelHost {
   std::vector<ModelFigures> figures() const;
   ModelFigures figures(ModelIdx model) const;
   std::optional<ModelIdx> find(std::string_view name) const;
+  // Further names, as those of adapters: the name of the model that each stands for, or nothing. find() asks it last.
+  // Thread-safe; before the first find().
+  void set_aliases(std::function<std::optional<std::string>(std::string_view)> aliases);
   size_t size() const;
   TimeNs now_ns() const;
 

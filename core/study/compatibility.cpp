@@ -22,6 +22,8 @@ constexpr Compatibility kTable[] = {
     {"beam search", kOneStep, "each beam is a row that draws nothing"},
     {"cache salt", kOneStep, "it keeps KV blocks apart, not rows"},
     {"grammar", kOneStep, "each row has a mask of its own or none; rows in one state share one"},
+    {"adapter", kOneStep,
+     "each row reads its own, or none; a step without any runs what it would run anyway; KV blocks stay apart"},
     {"drafts", kOneStep,
      "a row with drafts has more tokens and sampled rows in the step; a grammar masks each of them"},
     {"model", kOtherEngine, "an engine holds the weights of one, and its KV blocks mean nothing to another"},
@@ -29,7 +31,6 @@ constexpr Compatibility kTable[] = {
     {"quantization", kOtherEngine, "the weights of one encoding are another model's weights"},
     {"KV dtype", kOtherEngine, "the pool has one layout"},
     {"device", kOtherEngine, "an engine has one device and its queue; groups of devices are not there yet"},
-    {"adapter", kNotThere, "rows and KV blocks know which one they have; no backend has kernels for their weights"},
     {"draft model", kNotThere, "no second model runs beside an engine's own"},
 };
 

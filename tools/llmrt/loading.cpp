@@ -331,6 +331,25 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->capture_default_str()
       ->group(group);
   command
+      .add_option("--adapter-slots", config.adapters.slots,
+                  "low-rank adapters on the device at once, most recently used ones; default: 8 where there are "
+                  "adapters, else none")
+      ->type_name("N")
+      ->check(number_range(0u, kAdapterSlotsMax))
+      ->group(group);
+  command.add_option("--adapter-rank", config.adapters.rank_max, "rank that an adapter may have, at most")
+      ->type_name("N")
+      ->check(number_range(1u, kAdapterRankMax))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option_function<uint64_t>(
+          "--adapter-mib", [&config](uint64_t mib) { config.adapters.bytes = mib << 20; },
+          "device memory for adapters; default: room for --adapter-slots of rank 16 on every matrix")
+      ->type_name("MIB")
+      ->check(number_range(uint64_t{1}, uint64_t{1} << 20))
+      ->group(group);
+  command
       .add_flag("--no-overlap", options.no_overlap,
                 "plan a step only after the one before has ended; the tokens are the same")
       ->group(group);

@@ -40,6 +40,11 @@ class LocalEngine final : public server::EngineDoor {
     std::shared_lock lock(mutex_);
     if (thread_) thread_->engine().drained(id, sent);
   }
+  Result<ReadyAdapter> load_adapter(const std::string& path) override {
+    std::shared_lock lock(mutex_);
+    if (!thread_) return make_error(ErrorCode::kCancelled, "the model is unloaded");
+    return thread_->engine().load_adapter(path);
+  }
   EngineStats stats() const override {
     std::shared_lock lock(mutex_);
     return thread_ ? thread_->engine().stats() : EngineStats();

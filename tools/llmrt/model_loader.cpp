@@ -111,6 +111,17 @@ Result<std::shared_ptr<LoadedModel>> EngineLoader::load(ModelIdx model, std::fun
   return assemble(std::move(*open), std::move(*engine), grammars.get(), std::move(on_lost));
 }
 
+Status EngineLoader::load_adapters(const server::ServedModel& served) const {
+  for (const server::ShelvedAdapter& adapter : config_.adapters->all()) {
+    if (adapter.model != served.id || adapter.ready.image) continue;
+    Result<ReadyAdapter> ready = served.load_adapter(adapter.path);
+    if (!ready) return make_error(ready.error().code, "adapter '{}': {}", adapter.name, ready.error().message);
+    log_->info("adapter '{}' of model '{}': rank {}", adapter.name, served.id, ready->rank_max);
+    config_.adapters->make_ready(adapter.name, *std::move(ready));
+  }
+  return {};
+}
+
 Result<std::shared_ptr<LoadedModel>> EngineLoader::assemble(OpenModel open, std::unique_ptr<Engine> engine,
                                                             std::shared_ptr<GrammarCompiler> grammars,
                                                             std::function<void(Error)> on_lost) {
@@ -123,6 +134,7 @@ Result<std::shared_ptr<LoadedModel>> EngineLoader::assemble(OpenModel open, std:
   if (served.chat_format && served.chat_format->format->has_thoughts())
     served.thought_tokens_max = config_.thought_tokens_max;
   if (Status status = server::finish_model(&served); !status) return status.error();
+  served.adapters = config_.adapters;
   engine->set_log(log_);
   engine->set_ids(last_id_);
   if (!config_.request_trace.empty()) {
@@ -133,6 +145,13 @@ Result<std::shared_ptr<LoadedModel>> EngineLoader::assemble(OpenModel open, std:
   auto thread = std::make_unique<EngineThread>(engine.get());
   EngineThread* const running = thread.get();
   auto door = std::make_shared<LocalEngine>(running, config_.sample_trace);
+  if (served.adapters) {
+    served.load_adapter = [weak = std::weak_ptr(door)](const std::string& path) -> Result<ReadyAdapter> {
+      if (const auto engine_door = weak.lock()) return engine_door->load_adapter(path);
+      return make_error(ErrorCode::kCancelled, "the model is unloaded");
+    };
+    if (Status status = load_adapters(served); !status) return status.error();
+  }
   auto loaded =
       std::make_shared<LoadedEngine>(std::move(served), std::move(engine), std::move(thread), std::move(door), log_);
   // Called on the engine's thread, behind the ends of all requests.

@@ -28,7 +28,8 @@ struct LoaderConfig {
   std::string thought_field = "reasoning_content", request_trace, worker_id;
   std::optional<uint32_t> thought_tokens_max;  // where the chat format has thoughts
   std::shared_ptr<TraceWriter> sample_trace;
-  std::shared_ptr<const Policy> policy;  // of every answer; null: none
+  std::shared_ptr<const Policy> policy;            // of every answer; null: none
+  std::shared_ptr<server::AdapterShelf> adapters;  // with the names of those that are loaded with their model
 };
 
 // The shares of models whose weights take so many bytes. Pure.
@@ -48,6 +49,8 @@ class EngineLoader final : public ModelLoader {
   uint64_t need_bytes(ModelIdx model) const override;
   uint64_t free_bytes(uint64_t held_bytes) const override;
 
+  // Reads the adapters of the model that have not been read yet. Error: the first that cannot be used.
+  Status load_adapters(const server::ServedModel& served) const;
   // What serves an engine that is there; `grammars` may be null.
   Result<std::shared_ptr<LoadedModel>> assemble(OpenModel open, std::unique_ptr<Engine> engine,
                                                 std::shared_ptr<GrammarCompiler> grammars,

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <map>
 
 #include "core/platform/free_memory.h"
@@ -29,7 +31,9 @@ struct Options {
   std::string thought_field = "reasoning_content";
   int64_t reasoning_budget = -1;
   bool no_compression = false;
-  std::string policy;            // a file
+  std::string policy;                 // a file
+  std::vector<std::string> adapters;  // NAME=PATH
+  std::string adapters_dir;
   uint32_t batch_in_flight = 0;  // 0: twice what the engine runs at once
   std::string config;            // a file
   bool prints_config = false;
@@ -66,8 +70,38 @@ std::string origin_problem(const std::string& text) {
   return fmt::format("expected origins as http://localhost:3000, or *, found {}", text);
 }
 
+constexpr uint32_t kAdapterSlots = 8;  // where adapters are wanted and nothing says how many
+
+std::string adapter_problem(const std::string& text) {
+  const size_t at = text.find('=');
+  const bool is_whole = at != std::string::npos && at > 0 && at + 1 < text.size();
+  return is_whole ? "" : fmt::format("expected NAME=PATH, found {}", text);
+}
+
+// The adapters of the first model, to be read when it is loaded; null: none are wanted.
+std::shared_ptr<server::AdapterShelf> make_shelf(const Options& options, const std::vector<ModelOptions>& models) {
+  if (options.adapters.empty() && options.adapters_dir.empty()) return nullptr;
+  const bool has_keys = !options.server.api_key.empty() || !options.server.api_key_file.empty();
+  if (!options.adapters_dir.empty() && !has_keys)
+    fail(kUsage, "--adapters-dir: expected keys that clients need (--api-key-file, LLMRT_API_KEY), found none");
+  auto shelf = std::make_shared<server::AdapterShelf>(options.adapters_dir);
+  for (const std::string& text : options.adapters) {
+    const size_t at = text.find('=');
+    std::string name = checked_text(text.substr(0, at), "--adapter");
+    if (std::ranges::any_of(models, [&](const ModelOptions& model) { return model.name == name; }))
+      fail(kUsage, fmt::format("--adapter: expected another name than a model's, found {}", name));
+    const Status added =
+        shelf->add({.name = name, .model = models[0].name, .path = text.substr(at + 1), .created = std::time(nullptr)});
+    if (!added || shelf->find(name)->path != text.substr(at + 1))
+      fail(kUsage, fmt::format("--adapter: expected a name once, found {} again", name));
+  }
+  return shelf;
+}
+
 LoaderConfig loader_config(const Options& options, std::vector<ModelOptions> models) {
   LoaderConfig config = loader_config(options.models, options.engine, std::move(models));
+  config.adapters = make_shelf(options, config.models);
+  if (config.adapters && config.engine.adapters.slots == 0) config.engine.adapters.slots = kAdapterSlots;
   config.thought_field = options.thought_field;
   config.request_trace = options.request_trace;
   config.worker_id = options.worker_id;
@@ -105,7 +139,11 @@ void serve(const Options& options) {
     fail(kUsage, fmt::format("--sample-trace: expected one model, found {}", models.size()));
   std::vector<ModelSpec> specs = model_specs(options.models, models);
   specs[0].is_adopted = is_only;
-  const auto loader = std::make_shared<EngineLoader>(loader_config(options, models), &clock, log);
+  LoaderConfig loading = loader_config(options, models);
+  const std::shared_ptr<server::AdapterShelf> adapters = loading.adapters;
+  EngineOptions engine_options = options.engine;
+  engine_options.config.adapters = loading.engine.adapters;
+  const auto loader = std::make_shared<EngineLoader>(std::move(loading), &clock, log);
   // Until signals are watched: a reload while the model loads reads nothing new and must not end the process.
   if (server::Server::can_reload(options.server)) std::signal(SIGHUP, SIG_IGN);
   std::optional<OpenModel> open;
@@ -119,9 +157,14 @@ void serve(const Options& options) {
     if (Status status = loader->measure_memory(); !status) fail(status.error(), kNoDevice);
   const auto host =
       std::make_shared<ModelHost>(specs, registry_limits(options.models, models.size()), loader, &clock, log);
+  if (adapters)
+    host->set_aliases([adapters](std::string_view name) -> std::optional<std::string> {
+      const auto adapter = adapters->find(name);
+      return adapter ? std::optional(adapter->model) : std::nullopt;
+    });
   if (is_only) {
     loader->on_loss([&server](const Error&) { server.drain(); });
-    adopt_only_model(std::move(*open), options.engine, *loader, host, &clock, [&](Engine& engine) {
+    adopt_only_model(std::move(*open), engine_options, *loader, host, &clock, [&](Engine& engine) {
       trace = open_trace(options.sample_trace, engine);
       loader->set_sample_trace(trace);
     });
@@ -315,6 +358,19 @@ void add_serve(CLI::App& app) {
                    "requests of batches in the engine at a time; default: twice --sequences, at most 512")
       ->check(number_range(1u, 4096u))
       ->type_name("N")
+      ->group(group);
+  command
+      ->add_option("--adapter", options->adapters,
+                   "a low-rank adapter of the (first) model: clients name it as their model. A PEFT folder or a GGUF "
+                   "file; may be given often")
+      ->type_name("NAME=PATH")
+      ->check(adapter_problem)
+      ->group(group);
+  command
+      ->add_option("--adapters-dir", options->adapters_dir,
+                   "a folder below which clients with a key may have adapters loaded (/v1/load_lora_adapter)")
+      ->type_name("DIR")
+      ->check(CLI::ExistingDirectory)
       ->group(group);
   command
       ->add_option("--sample-trace", options->sample_trace,

@@ -1,0 +1,50 @@
+// The adapters of a process by the names that clients know them by, each of one of its models. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/request/request.h"
+
+namespace llmrt::server {
+
+struct ShelvedAdapter {
+  std::string name, model;  // whose products it changes, by its name
+  std::string path;         // never told to clients
+  ReadyAdapter ready;       // no image: its model has not been loaded yet
+  int64_t created = 0;      // seconds since 1970
+  uint64_t num_requests = 0;
+};
+
+class AdapterShelf {
+ public:
+  static constexpr size_t kAdaptersMax = 4096;
+
+  // `folder`: below which clients may have adapters loaded; empty: nowhere.
+  explicit AdapterShelf(std::string folder = {}) : folder_(std::move(folder)) {}
+
+  const std::string& folder() const { return folder_; }
+  // Replaces nothing. invalid_argument: the name is taken, by other bytes; overloaded: there are kAdaptersMax.
+  Status add(ShelvedAdapter adapter);
+  // What add() was told of without its bytes.
+  void make_ready(std::string_view name, ReadyAdapter ready);
+  // Requests that have it go on with it.
+  bool remove(std::string_view name);
+  std::optional<ShelvedAdapter> find(std::string_view name) const;
+  // For a request, which is counted.
+  std::optional<ShelvedAdapter> take(std::string_view name);
+  std::vector<ShelvedAdapter> all() const;  // by name
+
+ private:
+  const std::string folder_;
+  mutable std::mutex mutex_;
+  std::map<std::string, ShelvedAdapter, std::less<>> adapters_;
+};
+
+}  // namespace llmrt::server
