@@ -71,6 +71,9 @@ Status AdapterBuilder::add(const AdapterPair& pair, uint64_t rank, double scale)
   if (rank < 1 || rank > kAdapterRankMax)
     return refused_adapter("tensor {}: expected a rank in [1, {}], found {}", printable(shown.name), kAdapterRankMax,
                            rank);
+  if (found->columns % kAdapterRankStep != 0)  // kernels read so many at once
+    return refused_adapter("tensor {}: expected a matrix of a multiple of {} columns, found {}", printable(shown.name),
+                           kAdapterRankStep, found->columns);
   if (auto s = check_matrix(*pair.a, found->columns, rank); !s) return s;
   if (auto s = check_matrix(*pair.b, rank, found->rows); !s) return s;
   const auto as_float = static_cast<float>(scale);

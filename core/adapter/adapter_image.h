@@ -15,7 +15,7 @@
 
 namespace llmrt {
 
-inline constexpr uint64_t kAdapterUnitBytes = 16;  // of offsets in an AdapterEntry
+inline constexpr uint64_t kAdapterUnitBytes = kAdapterAlignment;  // of offsets in an AdapterEntry
 
 struct AdapterRun {
   WeightGroupId group = -1;

@@ -11,6 +11,11 @@ namespace {
 
 constexpr size_t kPassesMax = 16;  // adapters that are tried behind one that waits for room
 
+uint64_t pages_of(const AdapterImage& image) {
+  uint64_t sum = 0;
+  for (const AdapterRun& run : image.runs) sum += ceil_div(run.size, kAdapterPageBytes);
+  return sum;
+}
 uint64_t table_row_bytes(const AdapterPoolLimits& limits) {
   return uint64_t{limits.num_groups} * sizeof(AdapterEntry);
 }
@@ -50,26 +55,29 @@ AdapterTicket AdapterPool::add_ticket(Known& adapter, TimeNs now) {
   return id;
 }
 
-bool AdapterPool::could_fit(const Known& adapter, uint64_t pinned_pages, uint32_t num_pinned) const {
-  return adapter.num_pages + pinned_pages <= pages_.num_pages() && num_pinned < limits_.slots_max;
+bool AdapterPool::could_fit(uint64_t num_pages, uint64_t pinned_pages, uint32_t num_pinned) const {
+  return num_pages + pinned_pages <= pages_.num_pages() && num_pinned < limits_.slots_max;
 }
 
-Error AdapterPool::never_fits(const Known& adapter) const {
+Error AdapterPool::never_fits(uint64_t num_pages) const {
   return make_error(
       ErrorCode::kNeverFits,
       "adapter too large: expected at most {} bytes in the adapters' pool (of {}, with {} pinned adapters "
       "in {} slots), found {}",
       (pages_.num_pages() - pinned_pages_) * kAdapterPageBytes, pages_.num_pages() * kAdapterPageBytes, num_pinned_,
-      limits_.slots_max, adapter.num_pages * kAdapterPageBytes);
+      limits_.slots_max, num_pages * kAdapterPageBytes);
+}
+
+Status AdapterPool::check_fits(const AdapterImage& image) const {
+  const auto found = adapters_.find(image.digest);
+  if (found != adapters_.end() && (found->second.slot || found->second.pin)) return {};
+  const uint64_t num_pages = pages_of(image);
+  return could_fit(num_pages, pinned_pages_, num_pinned_) ? Status() : never_fits(num_pages);
 }
 
 Result<AdapterTicket> AdapterPool::want(std::shared_ptr<const AdapterImage> image, TimeNs now) {
+  if (auto status = check_fits(*image); !status) return status.error();
   Known& adapter = known_of(std::move(image), now);
-  if (!adapter.slot && !adapter.pin && !could_fit(adapter, pinned_pages_, num_pinned_)) {
-    Error error = never_fits(adapter);
-    forget_if_unused(adapter);
-    return error;
-  }
   const bool is_there = adapter.slot && slots_[*adapter.slot].state == SlotState::kResident;
   ++(is_there ? num_hits_ : num_misses_);
   return add_ticket(adapter, now);
@@ -81,7 +89,7 @@ Result<bool> AdapterPool::try_hold(AdapterTicket id, TimeNs now) {
   if (ticket.refusal) return *ticket.refusal;
   const Known& adapter = *ticket.adapter;
   if (!adapter.slot || slots_[*adapter.slot].state != SlotState::kResident) return false;
-  const Known* first = head();
+  const Known* first = adapter.pin ? nullptr : head();  // whoever waits cannot have the room of a pinned one
   if (first != nullptr && id > *first->waiting.begin() && is_patience_over(*first, now)) return false;
   take_hold(id, ticket);
   return true;
@@ -139,10 +147,11 @@ Status AdapterPool::pin(std::shared_ptr<const AdapterImage> image, TimeNs now) {
   const uint64_t pages = pinned_pages_ + adapter.num_pages;
   const bool leaves_room = std::ranges::all_of(adapters_, [&](const auto& entry) {
     const Known& other = entry.second;
-    return &other == &adapter || other.pin || other.waiting.empty() || could_fit(other, pages, num_pinned_ + 1);
+    return &other == &adapter || other.pin || other.waiting.empty() ||
+           could_fit(other.num_pages, pages, num_pinned_ + 1);
   });
-  if (!could_fit(adapter, pinned_pages_, num_pinned_) || !leaves_room) {
-    Error error = never_fits(adapter);
+  if (!could_fit(adapter.num_pages, pinned_pages_, num_pinned_) || !leaves_room) {
+    Error error = never_fits(adapter.num_pages);
     forget_if_unused(adapter);
     return error;
   }
@@ -289,7 +298,7 @@ void AdapterPool::refuse(Known& adapter) {
     adapter.waiting.erase(*adapter.pin);
     adapter.pin.reset();
   }
-  const Error error = never_fits(adapter);
+  const Error error = never_fits(adapter.num_pages);
   for (const AdapterTicket id : adapter.waiting) {
     Ticket& ticket = tickets_.at(id);
     ticket.adapter = nullptr;

@@ -68,7 +68,9 @@ class AdapterPool {
   AdapterPool(const AdapterPool&) = delete;
   AdapterPool& operator=(const AdapterPool&) = delete;
 
-  // A request asks for an adapter. Error: never_fits, with the bytes that it takes and those that there are.
+  // Error: never_fits, with the bytes that it takes and those that there are.
+  Status check_fits(const AdapterImage& image) const;
+  // A request asks for an adapter. Error: never_fits, likewise.
   Result<AdapterTicket> want(std::shared_ptr<const AdapterImage> image, TimeNs now);
   // True: the ticket holds its adapter, from now on in slot_of(). False: not yet. Error: never_fits, where it turned
   // out later that it does not.
@@ -128,8 +130,8 @@ class AdapterPool {
 
   Known& known_of(std::shared_ptr<const AdapterImage> image, TimeNs now);
   AdapterTicket add_ticket(Known& adapter, TimeNs now);
-  Error never_fits(const Known& adapter) const;
-  bool could_fit(const Known& adapter, uint64_t pinned_pages, uint32_t num_pinned) const;
+  Error never_fits(uint64_t num_pages) const;
+  bool could_fit(uint64_t num_pages, uint64_t pinned_pages, uint32_t num_pinned) const;
   void forget_if_unused(Known& adapter);
   void end_hold(Ticket& ticket);
   void take_hold(AdapterTicket id, Ticket& ticket);

@@ -166,6 +166,8 @@ TEST_CASE("what can never fit is refused at once, with the bytes that there are"
   REQUIRE(pool.pin(image_of(2, {2}), 0).ok());
   settle(pool);
   CHECK_FALSE(pool.want(image_of(3, {3}), 0).ok());
+  CHECK_FALSE(pool.check_fits(*image_of(3, {3})).ok());
+  CHECK(pool.check_fits(*image_of(2, {2})).ok());  // it is there
   CHECK(pool.want(image_of(3, {2}), 0).ok());
   CHECK_FALSE(pool.pin(image_of(4, {1}), 0).ok());  // it would take the room of one that waits
   CHECK(pool.audit() == "");
@@ -230,6 +232,11 @@ TEST_CASE("others pass one that waits for room until its patience is over, then 
   settle(pool, later);
   CHECK_FALSE(pool.is_resident(other->digest));
   CHECK_FALSE(holds(pool, late_busy, later));
+  REQUIRE(pool.pin(small, later).ok());
+  const AdapterTicket of_pinned = *pool.want(small, later);
+  CHECK(holds(pool, of_pinned, later));  // to wait would help nobody
+  pool.drop(of_pinned);
+  pool.unpin(small->digest);
   pool.pause(first);
   CHECK(holds(pool, first, later));  // older than the one that waits
   for (const AdapterTicket ticket : {first, passes, again}) pool.drop(ticket);

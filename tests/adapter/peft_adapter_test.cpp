@@ -215,6 +215,30 @@ TEST_CASE("shapes, types, ranks and numbers are checked before anything is taken
   expect_error(changed([](auto& t) { t.push_back(t[0]); }), "occurs twice", ErrorCode::kCorruptFile);
 }
 
+TEST_CASE("matrices whose columns no kernel reads are refused") {
+  GgufBytes file = tiny_model();
+  file.pairs.clear();
+  file.tensors.clear();
+  for (const auto& pair : tiny_model().pairs)
+    if (pair.find("feed_forward_length") == std::string::npos) file.pairs.push_back(pair);
+  file.u32("llama.feed_forward_length", 36);
+  for (GgufBytes::Tensor tensor : tiny_model().tensors) {
+    for (uint64_t& dim : tensor.dims)
+      if (dim == 48) dim = 36;
+    tensor.data.resize(std::min<size_t>(
+        tensor.data.size(), tensor.dims.size() == 2 ? tensor.dims[0] * tensor.dims[1] * 4 : tensor.data.size()));
+    file.tensors.push_back(tensor);
+  }
+  const std::string bytes = file.build();
+  auto source = parse_weight_source(as_span(bytes));
+  REQUIRE(source.ok());
+  auto model = load_from_source(*source, "odd");
+  REQUIRE(model.ok());
+  CHECK(read_peft(peft_config(), peft_tensors({test_lora("mlp.up_proj", "ffn_up", 36, 32, 4, 1)}), **model).ok());
+  expect_error(read_peft(peft_config(), peft_tensors({test_lora("mlp.down_proj", "ffn_down", 32, 36, 4, 1)}), **model),
+               "expected a matrix of a multiple of 8 columns, found 36", ErrorCode::kUnsupported);
+}
+
 TEST_CASE("a file that was cut or changed anywhere is refused or read, never more") {
   const auto model = tiny_llama();
   const std::string whole = safetensors_of(peft_tensors({usual_loras()[1]}));
