@@ -12,12 +12,14 @@ class CudaBackend final : public Backend {
   static Result<std::unique_ptr<Backend>> open(uint32_t device_idx, const DeviceReport& report);
 
   const Caps& caps() const override { return caps_; }
-  std::vector<std::string> unsupported() const override { return {"running_sum", "adapter_shrink", "adapter_expand"}; }
+  std::vector<std::string> unsupported() const override { return {"running_sum"}; }
   Status load_weights(const WeightTable& weights, const Progress& progress) override;
   Status add_f16_copies(uint64_t bytes_max) override;
   uint64_t arena_bytes(const OpList& list) const override { return cuda::arena_bytes(list); }
   Status create_state(const StateConfig& config) override;
   Status create_kv_pools(std::span<const KvGroup> groups) override;
+  Status create_adapter_pool(const AdapterPoolConfig& config) override;
+  Status write_adapter_pool(uint64_t offset, std::span<const std::byte> bytes) override;
   Status prepare(const SealedList& list) override;
   Result<Ticket> submit(const StepSubmission& step) override;
   Result<StepOutput> wait(Ticket ticket) override;
@@ -134,6 +136,17 @@ Status CudaBackend::create_kv_pools(std::span<const KvGroup> groups) {
   }
   if (Status status = settle(); !status) return remember(std::move(status));
   return remember(rank_->create_kv_pools(groups));
+}
+
+Status CudaBackend::create_adapter_pool(const AdapterPoolConfig& config) {
+  if (Status status = settle(); !status) return remember(std::move(status));
+  return remember(rank_->create_adapter_pool(config));
+}
+
+Status CudaBackend::write_adapter_pool(uint64_t offset, std::span<const std::byte> bytes) {
+  if (lost_) return *lost_;
+  if (Status status = rank_->enter(); !status) return remember(std::move(status));
+  return remember(rank_->write_adapter_pool(offset, bytes));
 }
 
 // ---- steps ---------------------------------------------------------------------------------------------------------

@@ -10,14 +10,6 @@ Status choose(const PlainOp& step, const OpList& list, const CompileInputs& inpu
   return std::visit([&](const auto& op) { return choose(op, list, inputs, out); }, step.op);
 }
 
-Status choose(const AdapterShrink&, const OpList&, const CompileInputs&, Launches*) {
-  return make_error(ErrorCode::kUnsupported, "adapter_shrink: no kernel");
-}
-
-Status choose(const AdapterExpand&, const OpList&, const CompileInputs&, Launches*) {
-  return make_error(ErrorCode::kUnsupported, "adapter_expand: no kernel");
-}
-
 Status choose(const RunningSum&, const OpList&, const CompileInputs&, Launches*) {
   return make_error(ErrorCode::kUnsupported, "running_sum: no kernel");
 }

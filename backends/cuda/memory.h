@@ -9,8 +9,8 @@
 
 namespace llmrt::cuda {
 
-enum class MemoryKind : uint8_t { kWeights, kF16Copies, kKv, kState, kArena, kOther };
-inline constexpr int kNumMemoryKinds = 6;
+enum class MemoryKind : uint8_t { kWeights, kF16Copies, kKv, kState, kArena, kAdapters, kOther };
+inline constexpr int kNumMemoryKinds = 7;
 
 class MemoryBook {
  public:

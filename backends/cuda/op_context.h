@@ -66,6 +66,7 @@ struct OpContext {
   const DeviceWeights* weights = nullptr;
   Cublas* cublas = nullptr;  // null: not there
   RowState rows;
+  const std::byte* adapter_pool = nullptr;  // core/ops/adapter_ops.h; null: there is none
   const KvPool* pools = nullptr;
   uint32_t num_pools = 0;
   float* partial_values = nullptr;  // [partials_max, heads_max, head_dim_max]

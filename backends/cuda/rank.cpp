@@ -87,6 +87,7 @@ Status DeviceRank::settle() {
 
 Status DeviceRank::load_weights(const WeightTable& weights, const Progress& progress) {
   context_.weights = nullptr;
+  drop_adapters();  // its table is of these weights' groups
   weights_.emplace();
   if (Status status = weights_->load(weights, device_, &book_, progress); !status) {
     weights_.reset();
@@ -198,6 +199,7 @@ MemoryReport DeviceRank::memory() const {
   report.kv_bytes = book_.bytes(MemoryKind::kKv);
   report.state_bytes = book_.bytes(MemoryKind::kState);
   report.arena_bytes = book_.bytes(MemoryKind::kArena);
+  report.adapter_bytes = book_.bytes(MemoryKind::kAdapters);
   report.other_bytes = book_.bytes(MemoryKind::kOther);
   report.peak_bytes = book_.peak();
   return report;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "backends/cuda/adapter_pool.h"
 #include "backends/cuda/cublas.h"
 #include "backends/cuda/executor.h"
 #include "backends/cuda/kv_pools.h"
@@ -34,6 +35,8 @@ class DeviceRank {
   Status add_f16_copies(uint64_t bytes_max);
   Status create_state(const StateConfig& config);
   Status create_kv_pools(std::span<const KvGroup> groups);
+  Status create_adapter_pool(const AdapterPoolConfig& config);
+  Status write_adapter_pool(uint64_t offset, std::span<const std::byte> bytes);
   bool is_ready() const { return weights_ && config_; }
   const std::optional<StateConfig>& config() const { return config_; }
 
@@ -67,6 +70,7 @@ class DeviceRank {
   Status find_facts();
   Status allocate_state(const StateConfig& config);
   void drop_pools();
+  void drop_adapters();
   Executor::Setting setting() const { return {&inputs_, &context_, arena_.bytes()}; }
   Status copy_in(std::span<const uint32_t> words, const PinnedBuffer& host, const DeviceBuffer& device);
   std::byte* tensor_bytes(const OpList& list, TensorId tensor) const;
@@ -82,6 +86,7 @@ class DeviceRank {
   DeviceBuffer arena_, hidden_, rows_, tables_, counts_, partials_, results_, logprobs_, forward_inputs_,
       sample_inputs_, workspace_, counters_, cublas_workspace_;
   KvPools pools_;
+  AdapterPool adapters_;
   CompileInputs inputs_;
   OpContext context_;
   Executor executor_;

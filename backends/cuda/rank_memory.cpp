@@ -111,6 +111,26 @@ Status DeviceRank::create_kv_pools(std::span<const KvGroup> groups) {
   return {};
 }
 
+void DeviceRank::drop_adapters() {
+  adapters_.drop();
+  context_.adapter_pool = nullptr;
+}
+
+Status DeviceRank::create_adapter_pool(const AdapterPoolConfig& config) {
+  LLMRT_CHECK(weights_, "weights come before adapters");
+  drop_adapters();
+  if (config.bytes == 0) return {};
+  if (Status status = adapters_.create(config, weights_->groups().size(), &book_, stream_); !status) return status;
+  context_.adapter_pool = adapters_.data();
+  return {};
+}
+
+Status DeviceRank::write_adapter_pool(uint64_t offset, std::span<const std::byte> bytes) {
+  if (!context_.adapter_pool)
+    return make_error(ErrorCode::kInvalidArgument, "write_adapter_pool: there is no pool of adapters");
+  return adapters_.write(offset, bytes, stream_);
+}
+
 // ---- doors ---------------------------------------------------------------------------------------------------------
 
 std::byte* DeviceRank::tensor_bytes(const OpList& list, TensorId tensor) const {

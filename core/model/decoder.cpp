@@ -23,8 +23,9 @@ bool takes_adapters(const WeightGroup& group) {
 
 void ListBuilder::add_matmul(TensorId x, WeightGroupId group, TensorId out) {
   add(Matmul{x, group, out});
+  if (adapter_rank == 0) return;
   const WeightGroup& matrix = model.weights.groups[static_cast<size_t>(group)];
-  if (adapter_rank == 0 || !takes_adapters(matrix)) return;
+  if (!takes_adapters(matrix)) return;
   const uint32_t ranks = static_cast<uint32_t>(matrix.segments.size()) * adapter_rank;
   const TensorId y = tensor(list.tensors[static_cast<size_t>(out)].name + "_adapter", ranks, DType::kF32);
   add(AdapterShrink{x, group, y});

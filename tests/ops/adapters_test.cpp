@@ -7,6 +7,7 @@
 
 #include "core/base/checked_math.h"
 #include "tests/ops/op_harness.h"
+#include "tests/ops/test_devices.h"
 
 namespace llmrt::optest {
 namespace {
@@ -176,6 +177,174 @@ TEST_CASE("adapters of many kinds run in one step", "[adapters]") {
                                              std::move(adapters), false, rng));
         }
   run(suite);
+}
+
+namespace {
+
+// A device with the suite's weights and room for its cases.
+std::unique_ptr<Backend> open_for(const std::string& device, const Suite& suite) {
+  auto opened = open_test_device(device);
+  INFO(device << ": " << (opened ? "" : opened.error().message));
+  REQUIRE(opened.ok());
+  REQUIRE((*opened)->load_weights(suite.weights, {}).ok());
+  REQUIRE((*opened)->create_state(state_config(suite, **opened)).ok());
+  return *std::move(opened);
+}
+
+}  // namespace
+
+TEST_CASE("what an adapter adds to a row does not depend on its neighbours", "[adapters]") {
+  auto rng = test_rng("adapters alone");
+  Suite suite;
+  suite.slots_max = 400;
+  const WeightGroupId group = suite.add_group(
+      {suite.add_weight(Encoding::kF16, 130, 2056, rng), suite.add_weight(Encoding::kF16, 62, 2056, rng)}, false, rng);
+  const std::vector<AdapterOf> adapters = {random_adapter(suite, 0, group, {40, 8}, rng),
+                                           random_adapter(suite, 1, group, {16, 16}, rng)};
+  uint32_t num_tried = 0;
+  for (const std::string& device : test_devices()) {
+    auto opened = open_test_device(device);
+    REQUIRE(opened.ok());
+    for (const DType dtype : {(*opened)->caps().activation_dtype, DType::kF32}) {
+      const std::vector<double> x = random_normal(rng, 2056, 1, dtype), out = random_normal(rng, 192);
+      suite.cases.clear();
+      for (const auto& [live, bucket] : {std::pair{1u, 1u}, {7u, 8u}, {33u, 64u}, {300u, 320u}}) {
+        std::vector<int> slots(live);
+        for (int& slot : slots) slot = static_cast<int>(rng() % 3) - 1;
+        const uint32_t place = live / 2;  // of the row that all have
+        slots[place] = 0;
+        Case& made = suite.cases.emplace_back(
+            adapter_case(suite, {group, dtype, Rows::kTokens, bucket}, slots, adapters, false, rng));
+        for (AdapterRow& row : made.steps[0].forward_inputs.adapter_rows) row.scale = 1;
+        for (Fill& fill : made.steps[0].fills) {
+          const std::vector<double>& numbers = fill.values.size() == live * x.size() ? x : out;
+          std::ranges::copy(numbers, fill.values.begin() + static_cast<int64_t>(place * numbers.size()));
+        }
+      }
+      const auto backend = open_for(device, suite);
+      std::vector<std::byte> alone;
+      for (const Case& test_case : suite.cases) {
+        INFO(device << ": " << test_case.name);
+        const auto outcome = execute(*backend, test_case, suite.weights.groups.size());
+        REQUIRE(outcome.ok());
+        const Step& step = test_case.steps[0];
+        const std::vector<std::byte>& found = outcome->tensors[0].at(std::get<AdapterExpand>(step.forward.ops[1]).out);
+        const size_t row_bytes = out.size() * sizeof(float), place = step.forward_inputs.rows.size() / 2;
+        const auto row = std::span(found).subspan(place * row_bytes, row_bytes);
+        if (alone.empty()) alone.assign(row.begin(), row.end());
+        CHECK(std::ranges::equal(row, alone));
+      }
+      ++num_tried;
+    }
+  }
+  if (num_tried == 0) SKIP("no device");
+}
+
+TEST_CASE("adapters are written behind the steps before and in front of those to come", "[adapters]") {
+  auto rng = test_rng("adapters order");
+  Suite suite;
+  const WeightGroupId group = suite.add_group({suite.add_weight(Encoding::kF32, 64, 64, rng)}, false, rng);
+  // Version v adds 10^v to each number: the sum tells which ones the steps had.
+  const auto version = [&](int v) {
+    AdapterPart part{.rank = 1, .num_rows = 64, .scale = static_cast<float>(std::pow(10, v))};
+    part.a.assign(64, 1 / 64.0);
+    part.b.assign(64, 1);
+    return AdapterOf{0, group, {part}};
+  };
+  uint32_t num_tried = 0;
+  for (const std::string& device : test_devices()) {
+    auto opened = open_test_device(device);
+    REQUIRE(opened.ok());
+    const DType dtype = (*opened)->caps().activation_dtype;
+    suite.cases = {adapter_case(suite, {group, dtype, Rows::kTokens, 1}, {0}, {version(0)}, false, rng)};
+    Step& step = suite.cases[0].steps[0];
+    for (AdapterRow& row : step.forward_inputs.adapter_rows) row.scale = 1;
+    const TensorId x = std::get<AdapterShrink>(step.forward.ops[0]).x;
+    const TensorId out = std::get<AdapterExpand>(step.forward.ops[1]).out;
+    step.fills = {{x, std::vector<double>(64, 1)}, {out, std::vector<double>(64, 0)}};
+    INFO(device);
+    const auto backend = open_for(device, suite);
+    // Behind the adapter bytes that are written too, more than what may be on their way at a time.
+    const std::vector<std::byte> idle(40 << 20);
+    AdapterPoolBytes pool = adapter_pool({version(0)}, 1, dtype);
+    const uint64_t idle_at = pool.bytes.size();
+    pool.config.bytes = idle_at + idle.size();
+    REQUIRE(backend->create_adapter_pool(pool.config).ok());
+    const MemoryReport report = backend->memory();
+    CHECK(report.adapter_bytes >= (device.starts_with("reference") ? 0 : pool.config.bytes));
+    const SealedList list(step.forward);
+    REQUIRE(backend->prepare(list).ok());
+    REQUIRE(backend->write_tensor(list, x, bytes_before(step, x)).ok());
+    REQUIRE(backend->write_tensor(list, out, bytes_before(step, out)).ok());
+    std::vector<uint32_t> words;
+    pack(step.forward_inputs, &words);
+    std::vector<Ticket> tickets;
+    constexpr int kSteps = 6;
+    for (int v = 0; v < kSteps; ++v) {
+      if (v % 3 == 2) REQUIRE(backend->write_adapter_pool(idle_at, idle).ok());
+      pool.bytes = adapter_pool({version(v)}, 1, dtype).bytes;
+      // An entry without ranks first: the later bytes of a place are those that stay.
+      REQUIRE(backend->write_adapter_pool(0, std::vector<std::byte>(sizeof(AdapterEntry))).ok());
+      REQUIRE(backend->write_adapter_pool(0, pool.bytes).ok());
+      std::ranges::fill(pool.bytes, std::byte{0xff});  // they have been copied
+      if (tickets.size() == kInFlightMax) {
+        REQUIRE(backend->wait(tickets.front()).ok());
+        tickets.erase(tickets.begin());
+      }
+      const auto ticket = backend->submit({.forward = &list, .forward_inputs = words});
+      REQUIRE(ticket.ok());
+      tickets.push_back(*ticket);
+    }
+    for (const Ticket ticket : tickets) REQUIRE(backend->wait(ticket).ok());
+    std::vector<std::byte> bytes(step.forward.bytes_of(out));
+    REQUIRE(backend->read_tensor(list, out, bytes).ok());
+    for (size_t n = 0; n < 64; ++n) {
+      float number;
+      std::memcpy(&number, bytes.data() + n * sizeof(number), sizeof(number));
+      CHECK(number == 111111);
+    }
+    // A pool that is made again holds nothing.
+    REQUIRE(backend->create_adapter_pool(pool.config).ok());
+    const auto again = backend->submit({.forward = &list, .forward_inputs = words});
+    REQUIRE(again.ok());
+    REQUIRE(backend->wait(*again).ok());
+    std::vector<std::byte> unchanged(bytes.size());
+    REQUIRE(backend->read_tensor(list, out, unchanged).ok());
+    CHECK(unchanged == bytes);
+    ++num_tried;
+  }
+  if (num_tried == 0) SKIP("no device");
+}
+
+TEST_CASE("a device refuses a pool of adapters that is too large, or too small for its table", "[adapters]") {
+  auto rng = test_rng("adapters refused");
+  Suite suite;
+  const WeightGroupId group = suite.add_group({suite.add_weight(Encoding::kF32, 64, 64, rng)}, false, rng);
+  suite.cases = {adapter_case(suite, {group, DType::kF32, Rows::kTokens, 1}, {0},
+                              {random_adapter(suite, 0, group, {8}, rng)}, false, rng)};
+  uint32_t num_tried = 0;
+  for (const std::string& device : test_devices()) {
+    if (device.starts_with("reference")) continue;
+    INFO(device);
+    const auto backend = open_for(device, suite);
+    // No list with adapters without a pool.
+    const Status without = backend->prepare(SealedList(suite.cases[0].steps[0].forward));
+    REQUIRE_FALSE(without.ok());
+    CHECK(without.error().message.find("pool") != std::string::npos);
+    CHECK_FALSE(backend->write_adapter_pool(0, std::vector<std::byte>(16)).ok());
+    const Status large = backend->create_adapter_pool({.bytes = 1ull << 50, .slots_max = 1});
+    REQUIRE_FALSE(large.ok());
+    CHECK((large.error().code == ErrorCode::kOutOfMemory || large.error().code == ErrorCode::kMissingFeature));
+    CHECK_FALSE(backend->create_adapter_pool({.bytes = sizeof(AdapterEntry) - 16, .slots_max = 1}).ok());
+    CHECK_FALSE(backend->create_adapter_pool({.bytes = 1 << 20, .slots_max = kAdapterSlotsMax + 1}).ok());
+    CHECK(backend->memory().adapter_bytes == 0);
+    CHECK(backend->create_adapter_pool({.bytes = 1 << 20, .slots_max = kAdapterSlotsMax}).ok());
+    CHECK(backend->memory().adapter_bytes >= 1 << 20);
+    CHECK(backend->create_adapter_pool({}).ok());
+    CHECK(backend->memory().adapter_bytes == 0);
+    ++num_tried;
+  }
+  if (num_tried == 0) SKIP("no device");
 }
 
 TEST_CASE("adapters by hand", "[adapters]") {

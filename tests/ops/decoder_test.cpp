@@ -1,9 +1,12 @@
 // Whole lists, as a model's decoder builds them, with arena tensors and everything a backend may fuse: five steps of a
 // tiny random model with chunked prompts, decode rows that continue from the token sampled last, and a forked row whose
-// half-full block is copied. One of the models has layers that differ in all that layers may, in two cache groups.
+// half-full block is copied. One of the models has layers that differ in all that layers may, in two cache groups. The
+// same with low-rank adapters for some of the rows.
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
+#include <optional>
 
 #include "core/model/assemble.h"
 #include "core/model/decoder.h"
@@ -65,6 +68,7 @@ Model tiny_model(Suite* suite, Like like, std::mt19937_64& rng) {
     }
     model.layers.push_back(w);
   }
+  model.weights = suite->weights;
   return model;
 }
 
@@ -238,12 +242,80 @@ double kv_slack(KvDType dtype) {
   return dtype == KvDType::kF16 ? 1e-3 : kv_is_f8(dtype) ? 2e-2 : 5e-3;
 }
 
-Step decoder_step(const Model& model, DType activation, KvDType kv_dtype, uint32_t bucket,
-                  const std::vector<RowPlan>& rows, uint32_t output_position) {
+// ---- adapters: of the rows in slots 0, 2 and 3
+
+constexpr uint32_t kAdapterRank = 24;  // in a part, at most
+
+// The adapter of a row, or none.
+std::optional<uint32_t> adapter_of(uint32_t slot) {
+  if (slot == 1) return std::nullopt;
+  return slot == 2 ? 1u : 0u;
+}
+
+// Adapter 0 changes every group that takes one, all parts by ranks of their own. Adapter 1 leaves every third group as
+// it is and the first part of the others.
+std::vector<AdapterOf> random_adapters(const Model& model, std::mt19937_64& rng) {
+  std::vector<AdapterOf> adapters;
+  for (uint32_t slot = 0; slot < 2; ++slot)
+    for (size_t g = 0; g < model.weights.groups.size(); ++g) {
+      const WeightGroup& group = model.weights.groups[g];
+      if (!takes_adapters(group) || (slot == 1 && g % 3 == 0)) continue;
+      AdapterOf& adapter = adapters.emplace_back(AdapterOf{slot, static_cast<WeightGroupId>(g), {}});
+      for (size_t p = 0; p < group.segments.size(); ++p) {
+        AdapterPart part{.num_rows = static_cast<uint32_t>(group.segments[p].num_rows), .scale = 0.5f};
+        part.rank =
+            slot == 1 && p == 0 && group.segments.size() > 1 ? 0 : 1 + static_cast<uint32_t>(rng() % kAdapterRank);
+        part.a = random_normal(rng, part.rank * group.columns, 1 / std::sqrt(group.columns), DType::kBF16);
+        part.b =
+            random_normal(rng, size_t{part.rank} * part.num_rows, 1 / std::sqrt(std::max(part.rank, 1u)), DType::kBF16);
+        adapter.parts.push_back(std::move(part));
+      }
+    }
+  return adapters;
+}
+
+// slots: of rows, tokens or records.
+template <class Inputs>
+void add_adapter_items(const std::vector<uint32_t>& slots, Inputs* inputs) {
+  for (uint32_t adapter = 0; adapter < 2; ++adapter) {
+    AdapterItem item{adapter, static_cast<uint32_t>(inputs->adapter_rows.size()), 0};
+    for (uint32_t row = 0; row < slots.size(); ++row) {
+      if (adapter_of(slots[row]) != adapter) continue;
+      if (item.num_rows == kAdapterItemRows) {
+        inputs->adapter_items.push_back(item);
+        item = {adapter, static_cast<uint32_t>(inputs->adapter_rows.size()), 0};
+      }
+      inputs->adapter_rows.push_back({row, slots[row] == 3 ? 0.5f : 1.0f});
+      ++item.num_rows;
+    }
+    if (item.num_rows > 0) inputs->adapter_items.push_back(item);
+  }
+}
+
+void add_adapters(const std::vector<RowPlan>& rows, Step* step) {
+  std::vector<uint32_t> token_slots, record_slots;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    token_slots.insert(token_slots.end(), rows[r].tokens.size(), rows[r].slot);
+    if (rows[r].sampled) record_slots.push_back(rows[r].slot);
+    if (const auto adapter = adapter_of(rows[r].slot)) step->forward_inputs.rows[r].adapter_id = *adapter + 1;
+  }
+  add_adapter_items(token_slots, &step->forward_inputs);
+  add_adapter_items(record_slots, &step->sample_inputs);
+}
+
+struct Numbers {
+  DType activation;
+  KvDType kv;
+  bool with_adapters = false;
+};
+
+Step decoder_step(const Model& model, const Numbers& numbers, uint32_t bucket, const std::vector<RowPlan>& rows,
+                  uint32_t output_position) {
   Caps caps;
-  caps.activation_dtype = activation;
+  const DType activation = caps.activation_dtype = numbers.activation;
+  const uint32_t adapter_rank = numbers.with_adapters ? kAdapterRank : 0;
   Step step;
-  step.forward = build_forward(model, caps, bucket);
+  step.forward = build_forward(model, caps, bucket, adapter_rank);
   for (const RowPlan& row : rows) {
     const uint32_t row_idx = step.add_row(row.slot, row.start, static_cast<uint32_t>(row.tokens.size()), row.tokens);
     const std::vector<CacheGroup> groups = cache_groups(model.config.layers);
@@ -257,10 +329,11 @@ Step decoder_step(const Model& model, DType activation, KvDType kv_dtype, uint32
       step.sample_inputs.records.push_back(
           {row.slot, static_cast<uint32_t>(step.forward_inputs.tokens.size()) - 1, output_position});
   }
-  step.sample = build_sample(model, caps, 4);
+  step.sample = build_sample(model, caps, 4, adapter_rank);
+  if (numbers.with_adapters) add_adapters(rows, &step);
   // A post norm makes what a part computes, and its error, as large as the stream.
   const bool has_post_norms = std::ranges::any_of(model.config.layers, &LayerSpec::attention_post_norm);
-  const double slack = std::max(activation_slack(activation), kv_slack(kv_dtype)) * (has_post_norms ? 2 : 1);
+  const double slack = std::max(activation_slack(activation), kv_slack(numbers.kv)) * (has_post_norms ? 2 : 1);
   for (TensorId id = 0; id < static_cast<TensorId>(step.forward.tensors.size()); ++id)
     if (step.forward.tensors[static_cast<size_t>(id)].storage == Storage::kHidden)
       step.outputs.push_back({id, Tolerance::kAttention, activation, 0, false, slack});
@@ -287,22 +360,24 @@ std::vector<int32_t> random_tokens(uint32_t count, std::mt19937_64& rng) {
   return tokens;
 }
 
-Case decoder_case(const Model& model, DType activation, KvDType kv_dtype, Like like, std::mt19937_64& rng) {
+Case decoder_case(const Model& model, const Numbers& numbers, Like like, std::mt19937_64& rng) {
   Case test_case;
-  test_case.variant = dtype_name(activation);
-  test_case.name = fmt::format("decoder {}-like activations {} KV {}", kLikeNames[static_cast<int>(like)],
-                               dtype_name(activation), kv_dtype_name(kv_dtype));
+  test_case.variant = dtype_name(numbers.activation);
+  test_case.name =
+      fmt::format("decoder {}-like activations {} KV {}{}", kLikeNames[static_cast<int>(like)],
+                  dtype_name(numbers.activation), kv_dtype_name(numbers.kv), numbers.with_adapters ? " adapters" : "");
+  if (numbers.with_adapters) test_case.adapters = random_adapters(model, rng);
   for (const CacheGroup& group : cache_groups(model.config.layers))
     test_case.groups.push_back({.num_layers = group.num_layers,
                                 .num_kv_heads = group.num_kv_heads,
                                 .head_dim = group.head_dim,
                                 .block_tokens = 16,
                                 .num_blocks = kBlocks,
-                                .dtype = kv_dtype,
+                                .dtype = numbers.kv,
                                 .keys_only = group.keys_only()});
   const std::vector<int32_t> last = {kLastSampled};
 
-  Step first = decoder_step(model, activation, kv_dtype, 128,
+  Step first = decoder_step(model, numbers, 128,
                             {{0, 0, random_tokens(20, rng), true}, {1, 0, random_tokens(70, rng), true}}, 0);
   RowSampling sampling;
   sampling.temperature = 0;
@@ -314,7 +389,7 @@ Case decoder_case(const Model& model, DType activation, KvDType kv_dtype, Like l
   patch_tables(model, 0, 0, {5, 17}, &first);
   patch_tables(model, 1, 0, {3, 9, 1, 12, 20}, &first);
 
-  Step second = decoder_step(model, activation, kv_dtype, 8,
+  Step second = decoder_step(model, numbers, 8,
                              {{0, 20, last, true}, {2, 0, random_tokens(5, rng), false}, {1, 70, last, true}}, 1);
   sampling.temperature = 0;
   second.set_sampling(2, sampling);
@@ -322,7 +397,7 @@ Case decoder_case(const Model& model, DType activation, KvDType kv_dtype, Like l
 
   // Slot 3 forks slot 0: it shares the full block and owns a copy of the five tokens in the next one.
   Step third = decoder_step(
-      model, activation, kv_dtype, 16,
+      model, numbers, 16,
       {{0, 21, last, true}, {3, 21, last, true}, {2, 5, random_tokens(6, rng), true}, {1, 71, last, true}}, 2);
   third.add_update(RowUpdateKind::kCopySlot, 3, 0, 0);
   patch_tables(model, 3, 1, {23}, &third);
@@ -332,10 +407,10 @@ Case decoder_case(const Model& model, DType activation, KvDType kv_dtype, Like l
     third.forward_inputs.block_copies.push_back({block_of(g, 17), block_of(g, 23), 5, g});
 
   // So few rows that a backend may make a norm in the dispatch of the matmul before it.
-  Step fourth = decoder_step(model, activation, kv_dtype, 2, {{0, 22, last, true}, {1, 72, last, true}}, 3);
+  Step fourth = decoder_step(model, numbers, 2, {{0, 22, last, true}, {1, 72, last, true}}, 3);
 
   // And one, for which it may have kernels of their own.
-  Step fifth = decoder_step(model, activation, kv_dtype, 1, {{0, 23, last, true}}, 4);
+  Step fifth = decoder_step(model, numbers, 1, {{0, 23, last, true}}, 4);
 
   test_case.steps = {std::move(first), std::move(second), std::move(third), std::move(fourth), std::move(fifth)};
   test_case.check_results = [](const std::vector<StepOutput>& want, const std::vector<StepOutput>& got) {
@@ -354,12 +429,23 @@ bool margins_hold(const Suite& suite, const Case& test_case) {
   auto reference = make_reference_backend();
   if (!reference->load_weights(suite.weights, {}) || !reference->create_state(state_config(suite, *reference)))
     return false;
-  const auto outcome = execute(*reference, test_case);
+  const auto outcome = execute(*reference, test_case, suite.weights.groups.size());
   REQUIRE(outcome.ok());
   for (const StepOutput& output : outcome->outputs)
     for (const SampleResult& result : output.results)
       if (!(result.margin > kMarginMin)) return false;
   return true;
+}
+
+// A case whose draws have margins.
+Case drawn_case(const Suite& suite, const Model& model, const Numbers& numbers, Like like, std::mt19937_64& rng) {
+  Suite alone = suite;
+  for (int tries = 0; tries < 50; ++tries) {
+    alone.cases = {decoder_case(model, numbers, like, rng)};
+    if (margins_hold(alone, alone.cases[0])) return alone.cases[0];
+  }
+  FAIL("no draws with margins");
+  return {};
 }
 
 }  // namespace
@@ -373,14 +459,28 @@ TEST_CASE("a decoder's lists give the same hidden states and tokens", "[decoder]
                       : like == Like::kLatent ? latent_model(&suite, rng)
                                               : tiny_model(&suite, like, rng);
   for (DType activation : {DType::kF32, DType::kF16, DType::kBF16})
-    for (KvDType kv_dtype : {KvDType::kF16, KvDType::kBF16, KvDType::kI8, KvDType::kF8, KvDType::kF8Block}) {
-      suite.cases.push_back(decoder_case(model, activation, kv_dtype, like, rng));
-      for (int tries = 0; !margins_hold(suite, suite.cases.back()); ++tries) {
-        REQUIRE(tries < 50);
-        suite.cases.back() = decoder_case(model, activation, kv_dtype, like, rng);
-      }
-    }
+    for (KvDType kv_dtype : {KvDType::kF16, KvDType::kBF16, KvDType::kI8, KvDType::kF8, KvDType::kF8Block})
+      suite.cases.push_back(drawn_case(suite, model, {activation, kv_dtype}, like, rng));
   run(suite);
+}
+
+TEST_CASE("a decoder's lists give the same with adapters for some rows", "[decoder][adapters]") {
+  const Like like = GENERATE(Like::kLlama, Like::kQwen2, Like::kMixed, Like::kLatent);
+  std::mt19937_64 rng(11);
+  Suite suite;
+  suite.vocab_size = kVocab;
+  const Model model = like == Like::kMixed    ? mixed_model(&suite, rng)
+                      : like == Like::kLatent ? latent_model(&suite, rng)
+                                              : tiny_model(&suite, like, rng);
+  for (DType activation : {DType::kF32, DType::kF16, DType::kBF16})
+    suite.cases.push_back(drawn_case(suite, model, {activation, KvDType::kF16, true}, like, rng));
+  run(suite);
+  // That the comparison tells rows with adapters from rows without.
+  Case without = suite.cases[0];
+  for (Step& step : without.steps)
+    for (AdapterRow& row : step.forward_inputs.adapter_rows) row.scale = 0;
+  CHECK_FALSE(
+      compare(without, reference_outcome(suite, suite.cases[0]), reference_outcome(suite, without), Caps{}).empty());
 }
 
 // What the comparison above must find: a layer that reads the keys and values of another one than it should.
@@ -389,7 +489,7 @@ TEST_CASE("a layer that reads the cache of the wrong layer is told", "[decoder]"
   Suite suite;
   suite.vocab_size = kVocab;
   const Model model = mixed_model(&suite, rng);
-  const Case right = decoder_case(model, DType::kF32, KvDType::kF16, Like::kMixed, rng);
+  const Case right = decoder_case(model, {DType::kF32, KvDType::kF16}, Like::kMixed, rng);
   suite.cases = {right};
   Case wrong = right;
   uint32_t num_changed = 0;
