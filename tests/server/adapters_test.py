@@ -51,6 +51,7 @@ def write_adapter(folder, seed, rank=4, strength=1.0, modules=tuple(SHAPES), wid
                 tensors[f"base_model.model.model.layers.{layer}.{module}.lora_{half}.weight"] = {
                     "dtype": "F32", "shape": shape, "data_offsets": [begin, len(data)]}
     header = json.dumps(tensors).encode()
+    header += b" " * (-len(header) % 8)
     folder.mkdir(parents=True)
     (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + data)
     (folder / "adapter_config.json").write_text(json.dumps({
@@ -184,7 +185,7 @@ def run(place):
             ("the model's own name", {"lora_name": "smol", "lora_path": "a"}, 400),
             ("no name", {"lora_path": "a"}, 400), ("no path", {"lora_name": "x"}, 400)]:
         status, told = server.call("/v1/load_lora_adapter", body)
-        check(f"{name} is refused", status == expected and str(place) not in json.dumps(told), (status, told))
+        check(f"{name} is refused", status == expected and str(inside) not in json.dumps(told), (status, told))
     status, told = server.call("/v1/unload_lora_adapter", {"lora_name": "x"})
     check("nothing of it stays", status == 404, told)
     status, told = server.complete("smol", adapter_scale=2)[:2]
