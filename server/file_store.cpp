@@ -1,18 +1,8 @@
 #include "server/file_store.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
 
-#include "core/platform/private_file.h"
 #include "server/ids.h"
 #include "server/json_reader.h"
 #include "server/rfc3339.h"
@@ -21,41 +11,27 @@
 namespace llmrt::server {
 namespace {
 
-namespace fs = std::filesystem;
 namespace json = boost::json;
 
 constexpr std::string_view kFileBegin = "file-", kBatchBegin = "batch_";
-constexpr std::string_view kRecordEnd = ".json", kDataEnd = ".data", kNewEnd = ".new";
+constexpr std::string_view kRecordEnd = ".json", kDataEnd = ".data";
 constexpr uint64_t kRecordBytesMax = 1 << 20;
+constexpr size_t kFolderFilesMax = 1 << 19;  // records, data and what is another's
 
-Error system_error(std::string_view what) {
-  return make_error(ErrorCode::kIo, "files: {}: {}", what, std::strerror(errno));
+// Of the folder's: says whose it is.
+Error of_files(const Error& error) {
+  return make_error(error.code, "files: {}", error.message);
+}
+std::string data_name(std::string_view id) {
+  return fmt::format("{}{}", id, kDataEnd);
+}
+std::string record_name(std::string_view id) {
+  return fmt::format("{}{}", id, kRecordEnd);
 }
 
 bool is_id(std::string_view text, std::string_view begin) {
   return text.starts_with(begin) && text.size() == begin.size() + 32 &&
          text.find_first_not_of("0123456789abcdef", begin.size()) == text.npos;
-}
-
-Status write_all(int descriptor, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t size = ::write(descriptor, bytes.data(), bytes.size());
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return system_error("a file cannot be written");
-    bytes.remove_prefix(static_cast<size_t>(size));
-  }
-  return {};
-}
-
-Result<json::object> read_record(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (file.bad() || text.size() > kRecordBytesMax)
-    return make_error(ErrorCode::kCorruptFile, "expected a record of at most {} bytes", kRecordBytesMax);
-  Result<json::value> value = read_json(text);
-  if (!value) return value.error();
-  if (!value->is_object()) return make_error(ErrorCode::kCorruptFile, "expected a JSON object");
-  return std::move(value->as_object());
 }
 
 Error no_such(std::string_view kind, std::string_view id) {
@@ -66,25 +42,21 @@ Error no_such(std::string_view kind, std::string_view id) {
 
 // ---- data ----------------------------------------------------------------------------------------------------------
 
-GrowingFile::~GrowingFile() {
-  ::close(descriptor_);
-}
-
 Status GrowingFile::append(std::string_view bytes) {
   if (!store_->reserve(bytes.size()))
     return make_error(ErrorCode::kNeverFits, "files: expected at most {} bytes in all (--files-gib); delete some",
                       store_->bytes_max());
-  if (Status status = write_all(descriptor_, bytes); !status) {
+  if (Status status = file_->write(bytes_, std::as_bytes(std::span(bytes))); !status) {
     store_->used_bytes_ -= bytes.size();
-    static_cast<void>(::ftruncate(descriptor_, static_cast<off_t>(bytes_)) == 0);  // what was written of them
-    return status;
+    static_cast<void>(file_->cut(bytes_));  // what was written of them
+    return of_files(status.error());
   }
   bytes_ += bytes.size();
   return {};
 }
 
 Status GrowingFile::sync() {
-  if (::fdatasync(descriptor_) != 0) return system_error("a file cannot be written");
+  if (Status status = file_->sync(); !status) return of_files(status.error());
   return {};
 }
 
@@ -101,30 +73,35 @@ std::string FileStore::make_file_id() {
 }
 
 std::string FileStore::data_path(std::string_view id) const {
-  return fmt::format("{}/{}{}", settings_.folder, id, kDataEnd);
+  return fmt::format("{}/{}", settings_.folder, data_name(id));
 }
 
-std::string FileStore::record_path(std::string_view id) const {
-  return fmt::format("{}/{}{}", settings_.folder, id, kRecordEnd);
-}
-
-Result<std::unique_ptr<GrowingFile>> FileStore::grow(const std::string& id, uint64_t keep) {
-  Result<PrivateFile> opened = open_private_file(data_path(id), OpenFor::kAppending);
-  if (!opened) return make_error(ErrorCode::kIo, "files: a file cannot be made: {}", opened.error().message);
-  std::unique_ptr<GrowingFile> file(new GrowingFile(this, opened->descriptor, keep));
-  struct stat status;
-  if (::fstat(opened->descriptor, &status) != 0) return system_error("a file cannot be read");
-  const auto size = static_cast<uint64_t>(status.st_size);
-  if (size < keep) return make_error(ErrorCode::kCorruptFile, "files: expected {} bytes, found {}", keep, size);
-  if (::ftruncate(opened->descriptor, static_cast<off_t>(keep)) != 0) return system_error("a file cannot be cut");
-  used_bytes_ -= size - keep;
+Result<std::unique_ptr<FolderFile>> FileStore::open_data(std::string_view id) const {
+  auto file = folder_->open(data_name(id), /*create=*/false);
+  if (!file) return of_files(file.error());
   return file;
 }
 
+std::string FileStore::record_path(std::string_view id) const {
+  return fmt::format("{}/{}", settings_.folder, record_name(id));
+}
+
+Result<std::unique_ptr<GrowingFile>> FileStore::grow(const std::string& id, uint64_t keep) {
+  auto opened = folder_->open(data_name(id), /*create=*/false);
+  if (!opened) opened = folder_->open(data_name(id), /*create=*/true);
+  if (!opened) return of_files(opened.error());
+  const Result<uint64_t> size = (*opened)->num_bytes();
+  if (!size) return of_files(size.error());
+  if (*size < keep) return make_error(ErrorCode::kCorruptFile, "files: expected {} bytes, found {}", keep, *size);
+  if (Status status = (*opened)->cut(keep); !status) return of_files(status.error());
+  used_bytes_ -= *size - keep;
+  return std::unique_ptr<GrowingFile>(new GrowingFile(this, *std::move(opened), keep));
+}
+
 void FileStore::drop_data(const std::string& id) {
-  std::error_code error;
-  const uintmax_t size = fs::file_size(data_path(id), error);
-  if (!error && fs::remove(data_path(id), error)) used_bytes_ -= size;
+  const auto file = folder_->open(data_name(id), /*create=*/false);
+  const Result<uint64_t> size = file ? (*file)->num_bytes() : file.error();
+  if (size && folder_->remove(data_name(id))) used_bytes_ -= *size;
 }
 
 // ---- tables --------------------------------------------------------------------------------------------------------
@@ -176,17 +153,12 @@ Result<ListPage<Record>> FileStore::Table<Record>::list(std::string_view owner, 
   return page;
 }
 
-// Replaced whole, so that a crash leaves the old one or the new one.
 template <typename Record>
 Status FileStore::write_record(const Record& record) {
-  const std::string path = record_path(record.id), new_path = path + std::string(kNewEnd);
-  Result<PrivateFile> opened = open_private_file(new_path, OpenFor::kWriting);
-  if (!opened) return make_error(ErrorCode::kIo, "files: a record cannot be made: {}", opened.error().message);
-  Status status = write_all(opened->descriptor, json::serialize(to_record(record)));
-  if (status && ::fsync(opened->descriptor) != 0) status = system_error("a record cannot be written");
-  ::close(opened->descriptor);
-  if (status && ::rename(new_path.c_str(), path.c_str()) != 0) status = system_error("a record cannot be replaced");
-  return status;
+  const std::string text = json::serialize(to_record(record));
+  Status status = folder_->replace(record_name(record.id), std::as_bytes(std::span(text)));
+  if (!status) return of_files(status.error());
+  return {};
 }
 
 // ---- files ---------------------------------------------------------------------------------------------------------
@@ -220,8 +192,7 @@ bool FileStore::is_read(std::string_view file_id) const {
 
 void FileStore::remove_locked(uint64_t number) {
   const std::string id = files_.by_number.at(number).id;
-  std::error_code ignored;
-  fs::remove(record_path(id), ignored);
+  static_cast<void>(folder_->remove(record_name(id)));
   drop_data(id);
   files_.erase(number);
 }
@@ -253,8 +224,7 @@ bool FileStore::make_room_for_batch() {
   const auto most = std::ranges::max_element(counts, {}, [](const auto& entry) { return entry.second; });
   for (const auto& [number, batch] : batches_.by_number) {
     if (batch.owner != most->first || !is_over(batch.state)) continue;
-    std::error_code ignored;
-    fs::remove(record_path(batch.id), ignored);
+    static_cast<void>(folder_->remove(record_name(batch.id)));
     batches_.erase(number);
     return true;
   }
@@ -301,6 +271,7 @@ Result<StoredBatch> FileStore::change_batch(std::string_view owner, std::string_
 
 void FileStore::count_line(std::string_view batch_id, bool is_completed) {
   std::lock_guard lock(mutex_);
+  ++(is_completed ? lines_completed_ : lines_failed_);
   const auto it = batches_.numbers.find(batch_id);
   if (it == batches_.numbers.end()) return;
   StoredBatch& batch = batches_.by_number.at(it->second);
@@ -315,34 +286,54 @@ std::vector<OpenBatch> FileStore::open_batches() const {
   return open;
 }
 
+FileFigures FileStore::figures() const {
+  std::lock_guard lock(mutex_);
+  FileFigures figures{.bytes = used_bytes_,
+                      .bytes_limit = settings_.bytes_max,
+                      .lines_completed = lines_completed_,
+                      .lines_failed = lines_failed_};
+  for (const auto& [number, file] : files_.by_number)
+    ++(file.purpose == kPurposeOutput ? figures.outputs : figures.inputs);
+  for (const auto& [number, batch] : batches_.by_number) {
+    ++figures.batches[static_cast<size_t>(batch.state)];
+    const uint64_t num_answered = std::min(batch.num_lines, batch.num_completed + batch.num_failed);
+    if (!is_over(batch.state)) figures.lines_open += batch.num_lines - num_answered;
+  }
+  return figures;
+}
+
 // ---- opening -------------------------------------------------------------------------------------------------------
 
 Result<std::unique_ptr<FileStore>> FileStore::open(Settings settings, Log& log) {
   if (!settings.now_s) settings.now_s = unix_seconds;
-  std::unique_ptr<FileStore> store(new FileStore(std::move(settings)));
-  if (Status status = store->lock_folder(); !status) return status.error();
+  auto folder = open_locked_folder(settings.folder);
+  if (!folder && folder.error().code == ErrorCode::kOverloaded)
+    return make_error(ErrorCode::kInvalidArgument, "files: {}: another server uses this folder", settings.folder);
+  if (!folder) return of_files(folder.error());
+  std::unique_ptr<FileStore> store(new FileStore(std::move(settings), *std::move(folder)));
   if (Status status = store->load(log); !status) return status.error();
   return store;
 }
 
-FileStore::~FileStore() {
-  if (lock_ >= 0) ::close(lock_);
-}
-
-Status FileStore::lock_folder() {
-  if (::mkdir(settings_.folder.c_str(), 0700) != 0 && errno != EEXIST) return system_error(settings_.folder);
-  const std::string path = settings_.folder + "/lock";
-  lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (lock_ < 0) return system_error(path);
-  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return {};
-  if (errno != EWOULDBLOCK) return system_error(path);
-  return make_error(ErrorCode::kInvalidArgument, "files: {}: another server uses this folder", settings_.folder);
+Result<json::object> FileStore::read_record(const std::string& id) const {
+  auto file = folder_->open(record_name(id), /*create=*/false);
+  if (!file) return file.error();
+  const Result<uint64_t> size = (*file)->num_bytes();
+  if (!size) return size.error();
+  if (*size > kRecordBytesMax)
+    return make_error(ErrorCode::kCorruptFile, "expected a record of at most {} bytes", kRecordBytesMax);
+  std::string text(*size, '\0');
+  if (Status status = (*file)->read(0, std::as_writable_bytes(std::span(text))); !status) return status.error();
+  Result<json::value> value = read_json(text);
+  if (!value) return value.error();
+  if (!value->is_object()) return make_error(ErrorCode::kCorruptFile, "expected a JSON object");
+  return std::move(value->as_object());
 }
 
 template <typename Record>
 void FileStore::load_record(const std::string& id, Result<Record> (*read)(const json::object&), Table<Record>* table,
                             Log& log) {
-  const Result<json::object> object = read_record(record_path(id));
+  const Result<json::object> object = read_record(id);
   Result<Record> record = object ? read(*object) : Result<Record>(object.error());
   const bool is_own = record && record->id == id && !table->by_number.contains(record->number);
   if (!is_own) {
@@ -355,24 +346,27 @@ void FileStore::load_record(const std::string& id, Result<Record> (*read)(const 
 }
 
 Status FileStore::load(Log& log) {
-  std::error_code error;
-  for (fs::directory_iterator entry(settings_.folder, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    std::error_code ignored;
-    if (name.ends_with(std::string(kRecordEnd) + std::string(kNewEnd))) fs::remove(entry->path(), ignored);
-    if (!name.ends_with(kRecordEnd)) continue;
-    const std::string id = name.substr(0, name.size() - kRecordEnd.size());
+  const auto entries = folder_->list(2 * kFolderFilesMax);
+  if (!entries) return of_files(entries.error());
+  // A list that is cut could have data without its record, which would be removed.
+  if (entries->size() > kFolderFilesMax)
+    return make_error(ErrorCode::kIo, "files: {}: expected at most {} files, found {}", settings_.folder,
+                      kFolderFilesMax, entries->size());
+  for (const FolderEntry& entry : *entries) {
+    if (entry.name.ends_with(fmt::format("{}{}", kRecordEnd, Folder::kNewEnd)))
+      static_cast<void>(folder_->remove(entry.name));
+    if (!entry.name.ends_with(kRecordEnd)) continue;
+    const std::string id = entry.name.substr(0, entry.name.size() - kRecordEnd.size());
     if (is_id(id, kFileBegin)) load_record(id, read_file_record, &files_, log);
     if (is_id(id, kBatchBegin)) load_record(id, read_batch_record, &batches_, log);
   }
-  if (error) return make_error(ErrorCode::kIo, "files: {}: {}", settings_.folder, error.message());
-  load_data(log);
+  load_data(*entries, log);
   return {};
 }
 
 // Uploads that did not end, and answers of batches whose record is gone, are removed; not where a record could not be
 // read, which may be theirs.
-void FileStore::load_data(Log& log) {
+void FileStore::load_data(const std::vector<FolderEntry>& entries, Log& log) {
   std::map<std::string, bool, std::less<>> wanted;  // by id: whether a file needs it
   for (const auto& [number, file] : files_.by_number) wanted[file.id] = true;
   for (const auto& [number, batch] : batches_.by_number) {
@@ -380,20 +374,16 @@ void FileStore::load_data(Log& log) {
     wanted.try_emplace(batch.output_id, false);
     wanted.try_emplace(batch.error_id, false);
   }
-  std::error_code error;
-  for (fs::directory_iterator entry(settings_.folder, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (!name.ends_with(kDataEnd) ||
-        !is_id(std::string_view(name).substr(0, name.size() - kDataEnd.size()), kFileBegin))
-      continue;
-    const auto it = wanted.find(std::string_view(name).substr(0, name.size() - kDataEnd.size()));
-    std::error_code ignored;
+  for (const FolderEntry& entry : entries) {
+    if (!entry.name.ends_with(kDataEnd)) continue;
+    const std::string_view id = std::string_view(entry.name).substr(0, entry.name.size() - kDataEnd.size());
+    if (!is_id(id, kFileBegin)) continue;
+    const auto it = wanted.find(id);
     if (it == wanted.end() && !has_corrupt_records_) {
-      fs::remove(entry->path(), ignored);
+      static_cast<void>(folder_->remove(entry.name));
       continue;
     }
-    const uintmax_t size = fs::file_size(entry->path(), ignored);
-    if (!ignored) used_bytes_ += size;
+    used_bytes_ += entry.num_bytes;
     if (it != wanted.end()) wanted.erase(it);
   }
   for (const auto& [id, is_needed] : wanted) {

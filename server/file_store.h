@@ -21,6 +21,8 @@
 #include <vector>
 
 #include "core/log/log.h"
+#include "core/platform/folder.h"
+#include "server/server_figures.h"
 #include "server/stored_records.h"
 
 namespace llmrt::server {
@@ -31,7 +33,6 @@ class FileStore;
 class GrowingFile {
  public:
   GrowingFile(const GrowingFile&) = delete;
-  ~GrowingFile();
 
   // All or nothing. never_fits: the store is full; io_error.
   Status append(std::string_view bytes);
@@ -41,11 +42,11 @@ class GrowingFile {
 
  private:
   friend class FileStore;
-  GrowingFile(FileStore* store, int descriptor, uint64_t bytes)
-      : store_(store), descriptor_(descriptor), bytes_(bytes) {}
+  GrowingFile(FileStore* store, std::unique_ptr<FolderFile> file, uint64_t bytes)
+      : store_(store), file_(std::move(file)), bytes_(bytes) {}
 
   FileStore* const store_;
-  const int descriptor_;
+  const std::unique_ptr<FolderFile> file_;
   uint64_t bytes_;
 };
 
@@ -81,16 +82,17 @@ class FileStore {
   };
   // io_error; invalid_argument where another process uses the folder. What is left out of it is told in the log.
   static Result<std::unique_ptr<FileStore>> open(Settings settings, Log& log);
-  ~FileStore();
   FileStore(const FileStore&) = delete;
 
   int64_t now_s() const { return settings_.now_s(); }
   uint64_t used_bytes() const { return used_bytes_; }
+  FileFigures figures() const;
   uint64_t bytes_max() const { return settings_.bytes_max; }
 
   // ---- data: of any id that make_file_id() gave
   static std::string make_file_id();
   std::string data_path(std::string_view id) const;
+  Result<std::unique_ptr<FolderFile>> open_data(std::string_view id) const;
   // Goes on at the end of what is there, behind the first `keep` bytes of it.
   Result<std::unique_ptr<GrowingFile>> grow(const std::string& id, uint64_t keep = 0);
   void drop_data(const std::string& id);
@@ -134,13 +136,14 @@ class FileStore {
     Result<ListPage<Record>> list(std::string_view owner, const ListQuery& query) const;
   };
 
-  explicit FileStore(Settings settings) : settings_(std::move(settings)) {}
-  Status lock_folder();
+  FileStore(Settings settings, std::unique_ptr<Folder> folder)
+      : settings_(std::move(settings)), folder_(std::move(folder)) {}
   Status load(Log& log);
   template <typename Record>
   void load_record(const std::string& id, Result<Record> (*read)(const boost::json::object&), Table<Record>* table,
                    Log& log);
-  void load_data(Log& log);
+  Result<boost::json::object> read_record(const std::string& id) const;
+  void load_data(const std::vector<FolderEntry>& entries, Log& log);
   std::string record_path(std::string_view id) const;
   template <typename Record>
   Status write_record(const Record& record);
@@ -151,12 +154,13 @@ class FileStore {
   bool make_room_for_batch();
 
   Settings settings_;
-  int lock_ = -1;
+  const std::unique_ptr<Folder> folder_;
   std::atomic<uint64_t> used_bytes_ = 0;
   mutable std::mutex mutex_;
   Table<StoredFile> files_;
   Table<StoredBatch> batches_;
   uint64_t next_number_ = 1;
+  uint64_t lines_completed_ = 0, lines_failed_ = 0;  // since the store was opened
   bool has_corrupt_records_ = false;
 };
 

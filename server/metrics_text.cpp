@@ -6,6 +6,7 @@
 #include "core/request/request.h"
 #include "server/metrics_vllm.h"
 #include "server/metrics_writer.h"
+#include "server/stored_records.h"
 
 namespace llmrt::server {
 namespace {
@@ -153,6 +154,21 @@ void write_access(MetricsWriter& out, const AccessFigures& access) {
       out.value("key_requests_limited_total", key.limited[i], {{"key", key.name}, {"limit", kKeyLimits[i]}});
 }
 
+void write_files(MetricsWriter& out, const FileFigures& files) {
+  out.head(Kind::kGauge, "files", "Files that are kept, by purpose.");
+  out.value("files", files.inputs, {{"purpose", kPurposeBatch}});
+  out.value("files", files.outputs, {{"purpose", kPurposeOutput}});
+  out.gauge("files_bytes", files.bytes, "What they take, answers of batches that are not over among them.");
+  out.gauge("files_limit_bytes", files.bytes_limit, "Its bound: --files-gib.");
+  out.head(Kind::kGauge, "batches", "Batches that are kept, by state.");
+  for (size_t i = 0; i < kNumBatchStates; ++i)
+    out.value("batches", files.batches[i], {{"state", batch_state_name(static_cast<BatchState>(i))}});
+  out.gauge("batch_lines_open", files.lines_open, "Lines without an answer, of batches that are not over.");
+  out.head(Kind::kCounter, "batch_lines_total", "Lines of batches that were answered, by outcome.");
+  out.value("batch_lines_total", files.lines_completed, {{"outcome", "completed"}});
+  out.value("batch_lines_total", files.lines_failed, {{"outcome", "failed"}});
+}
+
 void write_server(MetricsWriter& out, const ServerFigures& server) {
   out.head(Kind::kCounter, "http_responses_total", "HTTP responses, by status.");
   for (const auto& [status, count] : server.responses)
@@ -175,6 +191,7 @@ void write_server(MetricsWriter& out, const ServerFigures& server) {
   out.counter("host_out_of_memory_total", server.host_out_of_memory,
               "Connections that ended as the process got no memory.");
   write_access(out, server.access);
+  if (server.files) write_files(out, *server.files);
   out.gauge("connections_open", server.connections_open, "Open connections.");
   out.gauge("connections_limit", server.connections_limit, "Most connections that may be open: --connections.");
   if (server.client_memory_limit_bytes == 0) return;

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "core/chat/answer_counts.h"
 #include "server/access_figures.h"
+#include "server/batch_state.h"
 #include "server/slow_clients.h"
 
 namespace llmrt::server {
@@ -45,6 +47,15 @@ inline constexpr std::array<const char*, 12> kCountedPaths = {"/v1/chat/completi
 enum class ClientMemoryPart { kBody, kRequest, kAnswer };
 inline constexpr std::array<const char*, 3> kClientMemoryParts = {"body", "request", "answer"};
 
+// Of the store of files and batches.
+struct FileFigures {
+  uint64_t inputs = 0, outputs = 0;  // files, by purpose
+  uint64_t bytes = 0, bytes_limit = 0;
+  std::array<uint64_t, kNumBatchStates> batches = {};  // by BatchState
+  uint64_t lines_open = 0;                             // of batches that are not over, without an answer
+  uint64_t lines_completed = 0, lines_failed = 0;      // since the start
+};
+
 struct ServerFigures {
   std::map<int, uint64_t> responses;         // by status
   std::map<std::string, uint64_t> refusals;  // by code of ApiError
@@ -58,6 +69,7 @@ struct ServerFigures {
   // What bodies, waiting requests and answers hold. Limit 0: nothing counts them, and neither is told.
   uint64_t client_memory_bytes = 0, client_memory_limit_bytes = 0;
   AccessFigures access = {};
+  std::optional<FileFigures> files = {};  // absent: there is no folder for them
 };
 
 // Codes are literals of ours; should one ever carry a client's text, no more than so many of them are told apart.

@@ -1,10 +1,4 @@
 // What clients ask of the store of files: small answers from a worker, and files that pass in pieces.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-
 #include "server/cors.h"
 #include "server/json_reader.h"
 #include "server/session.h"
@@ -33,35 +27,29 @@ ApiResult<std::string> answer_from_store(const StoreHandler& handler, std::optio
 // A file that is read; it may be removed meanwhile.
 class Content {
  public:
-  Content(int descriptor, uint64_t bytes) : descriptor_(descriptor), bytes_(bytes) {}
-  Content(const Content&) = delete;
-  ~Content() { ::close(descriptor_); }
+  Content(std::unique_ptr<FolderFile> file, uint64_t bytes) : file_(std::move(file)), bytes_(bytes) {}
 
   uint64_t bytes() const { return bytes_; }
   // Empty: it ends, or cannot be read.
   std::string read(uint64_t offset) const {
     std::string piece(std::min<uint64_t>(kPieceBytes, bytes_ - offset), '\0');
-    ssize_t size = -1;
-    do {
-      size = ::pread(descriptor_, piece.data(), piece.size(), static_cast<off_t>(offset));
-    } while (size < 0 && errno == EINTR);
-    piece.resize(size < 0 ? 0 : static_cast<size_t>(size));
+    if (!file_->read(offset, std::as_writable_bytes(std::span(piece)))) piece.clear();
     return piece;
   }
 
  private:
-  const int descriptor_;
+  const std::unique_ptr<FolderFile> file_;
   const uint64_t bytes_;
 };
 
 ApiResult<std::shared_ptr<Content>> open_content(const StoreQuery& query) {
   const ApiResult<json::object> file = find_file(query);
   if (const auto* error = std::get_if<ApiError>(&file)) return *error;
-  const int descriptor = ::open(query.store.data_path(query.id).c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return to_api_error(make_error(ErrorCode::kIo, "files: a file cannot be opened"));
-  struct stat status;
-  const uint64_t bytes = ::fstat(descriptor, &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
-  return std::make_shared<Content>(descriptor, bytes);
+  auto opened = query.store.open_data(query.id);
+  if (!opened) return to_api_error(opened.error());
+  const Result<uint64_t> bytes = (*opened)->num_bytes();
+  if (!bytes) return to_api_error(bytes.error());
+  return std::make_shared<Content>(*std::move(opened), *bytes);
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ ServerFigures SharedState::figures() const {
   figures.client_memory_bytes = memory->used_bytes();
   figures.client_memory_limit_bytes = memory->limit_bytes();
   figures.access = keys->figures();
+  if (files) figures.files = files->figures();
   return figures;
 }
 

@@ -12,6 +12,7 @@
 
 #include "core/base/status.h"
 #include "server/batch_input.h"
+#include "server/batch_state.h"
 
 namespace llmrt::server {
 
@@ -25,20 +26,6 @@ struct StoredFile {
   uint64_t bytes = 0;
   int64_t created_at = 0, expires_at = 0;
 };
-
-enum class BatchState : uint8_t {
-  kValidating,
-  kInProgress,
-  kFinalizing,
-  kCompleted,
-  kFailed,
-  kExpired,
-  kCancelling,
-  kCancelled
-};
-inline constexpr size_t kNumBatchStates = 8;
-const char* batch_state_name(BatchState state);
-bool is_over(BatchState state);
 
 struct StoredBatch {
   std::string id;  // "batch_" and 32 digits

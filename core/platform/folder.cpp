@@ -18,7 +18,6 @@
 namespace llmrt {
 namespace {
 
-constexpr size_t kEntriesMax = 65536;
 constexpr const char* kLockName = "lock";
 
 Error failed(const char* what, const std::string& name) {
@@ -56,6 +55,15 @@ class SystemFile final : public FolderFile {
     if (::ftruncate(file_.fd, static_cast<off_t>(num_bytes)) != 0) return failed("cannot cut", name_);
     return {};
   }
+  Result<uint64_t> num_bytes() override {
+    struct stat info;
+    if (::fstat(file_.fd, &info) != 0) return failed("cannot look at", name_);
+    return static_cast<uint64_t>(info.st_size);
+  }
+  Status sync() override {
+    if (::fdatasync(file_.fd) != 0) return failed("cannot write", name_);
+    return {};
+  }
   void note_use() override {
     const timespec now[2] = {{0, UTIME_NOW}, {0, UTIME_NOW}};
     ::futimens(file_.fd, now);
@@ -70,14 +78,14 @@ class SystemFolder final : public Folder {
  public:
   SystemFolder(int folder, int lock) : folder_(folder), lock_(lock) {}
 
-  Result<std::vector<FolderEntry>> list() override {
+  Result<std::vector<FolderEntry>> list(size_t entries_max) override {
     // A descriptor of its own: its place in the folder is its own too.
     Descriptor own(::openat(folder_.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     DIR* stream = own.fd < 0 ? nullptr : ::fdopendir(own.fd);
     if (stream == nullptr) return failed("cannot list", "the folder");
     own.release();
     std::vector<FolderEntry> entries;
-    for (size_t num_seen = 0; num_seen < kEntriesMax; ++num_seen) {
+    for (size_t num_seen = 0; num_seen < entries_max; ++num_seen) {
       const dirent* entry = ::readdir(stream);
       if (entry == nullptr) break;
       struct stat info;
@@ -99,6 +107,16 @@ class SystemFolder final : public Folder {
   }
   Status remove(const std::string& name) override {
     if (::unlinkat(folder_.fd, name.c_str(), 0) != 0) return failed("cannot remove", name);
+    return {};
+  }
+  Status replace(const std::string& name, std::span<const std::byte> bytes) override {
+    const std::string made_name = name + kNewEnd;
+    ::unlinkat(folder_.fd, made_name.c_str(), 0);  // what a crash left
+    Result<std::unique_ptr<FolderFile>> made = open(made_name, /*create=*/true);
+    if (!made) return made.error();
+    if (Status status = (*made)->write(0, bytes); !status) return status;
+    if (Status status = (*made)->sync(); !status) return status;
+    if (::renameat(folder_.fd, made_name.c_str(), folder_.fd, name.c_str()) != 0) return failed("cannot replace", name);
     return {};
   }
 

@@ -1,7 +1,8 @@
 // A folder of data files that one process writes, and its files: read and written at offsets. The rest of the program
 // has no other door to such files; a test has folders in memory that fail on demand (tests/fakes/memory_folder.h).
 //
-// Errors are io_error with the system's reason, and corrupt_file for a read behind a file's end. One thread at a time.
+// Errors are io_error with the system's reason, and corrupt_file for a read behind a file's end. One thread at a time
+// uses a file; a folder of the system's is thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +25,9 @@ class FolderFile {
   virtual Status write(uint64_t offset, std::span<const std::byte> bytes) = 0;
   // What lies behind the first `num_bytes` is gone.
   virtual Status cut(uint64_t num_bytes) = 0;
+  virtual Result<uint64_t> num_bytes() = 0;
+  // What was written outlives a loss of power.
+  virtual Status sync() = 0;
   // The file was used now: FolderEntry::used_ns.
   virtual void note_use() = 0;
 };
@@ -37,11 +41,15 @@ struct FolderEntry {
 class Folder {
  public:
   virtual ~Folder() = default;
-  // Its regular files, in no order; at most 65,536 entries of the folder are looked at.
-  virtual Result<std::vector<FolderEntry>> list() = 0;
+  // Its regular files, in no order; at most so many entries of the folder are looked at.
+  virtual Result<std::vector<FolderEntry>> list(size_t entries_max = 65536) = 0;
   // For reading and writing; never follows a link. With `create` the file must not be there yet.
   virtual Result<std::unique_ptr<FolderFile>> open(const std::string& name, bool create) = 0;
   virtual Status remove(const std::string& name) = 0;
+  // The file, there or not, holds these bytes alone. A crash or an error leaves what it held before, and maybe a file
+  // of its name and kNewEnd.
+  virtual Status replace(const std::string& name, std::span<const std::byte> bytes) = 0;
+  static constexpr const char* kNewEnd = ".new";
 };
 
 // The folder `path`, made where it is not there (and so are those above it), for its owner alone, as are its files. No

@@ -7,6 +7,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "tests/fakes/memory_folder.h"
@@ -379,6 +380,15 @@ TEST_CASE("a folder is its owner's, is used by one at a time, and follows no lin
     CHECK_FALSE((*first)->open("a", true).ok());
   }
   CHECK((*first)->remove("a").ok());
+  const std::byte more[2] = {std::byte{7}, std::byte{8}};
+  std::ofstream(path / "b.new") << "what a crash left";
+  for (const size_t count : {size_t{2}, size_t{1}}) {
+    CHECK((*first)->replace("b", std::span(more).first(count)).ok());
+    CHECK(*(*(*first)->open("b", false))->num_bytes() == count);
+    CHECK(mode_of(path / "b") == 0600);
+    CHECK((*first)->list()->size() == 1);
+  }
+  CHECK((*first)->list(0)->empty());
   first = make_error(ErrorCode::kIo, "");  // it is let go
   CHECK(open_locked_folder(path.string()).ok());
 }

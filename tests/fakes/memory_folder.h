@@ -33,9 +33,10 @@ class MemoryFolder final : public Folder {
  public:
   explicit MemoryFolder(std::shared_ptr<MemoryFiles> files) : files_(std::move(files)) {}
 
-  Result<std::vector<FolderEntry>> list() override {
+  Result<std::vector<FolderEntry>> list(size_t entries_max) override {
     std::vector<FolderEntry> entries;
-    for (const auto& [name, file] : files_->files) entries.push_back({name, file.bytes.size(), file.used_ns});
+    for (const auto& [name, file] : files_->files)
+      if (entries.size() < entries_max) entries.push_back({name, file.bytes.size(), file.used_ns});
     return entries;
   }
   Result<std::unique_ptr<FolderFile>> open(const std::string& name, bool create) override {
@@ -45,6 +46,14 @@ class MemoryFolder final : public Folder {
   }
   Status remove(const std::string& name) override {
     if (files_->files.erase(name) == 0) return failed();
+    return {};
+  }
+  Status replace(const std::string& name, std::span<const std::byte> bytes) override {
+    Result<std::unique_ptr<FolderFile>> made = open(name + kNewEnd, /*create=*/true);
+    if (!made) return made.error();
+    if (Status status = (*made)->write(0, bytes); !status) return status;
+    auto node = files_->files.extract(name + kNewEnd);
+    files_->files[name] = std::move(node.mapped());
     return {};
   }
 
@@ -85,6 +94,8 @@ class MemoryFolder final : public Folder {
       file().bytes.resize(num_bytes);
       return {};
     }
+    Result<uint64_t> num_bytes() override { return file().bytes.size(); }
+    Status sync() override { return {}; }
     void note_use() override { file().used_ns = ++files_->now_ns; }
 
    private:

@@ -1,5 +1,6 @@
 // Files and batches without HTTP: the multipart reader whatever its pieces, the store over restarts and faults, and
 // batches run to their end by a fake engine.
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -278,6 +279,41 @@ TEST_CASE("what all files take is bounded, and given back") {
   CHECK(at.store->used_bytes() == 0);
 }
 
+// The disk is full in the middle of a write: a limit of the process stands for it.
+TEST_CASE("bytes that find no room on the disk leave nothing of them") {
+  const TemporaryFolder folder;
+  const Store at(folder);
+  const std::string id = FileStore::make_file_id();
+  auto data = at.store->grow(id);
+  REQUIRE(data.ok());
+  REQUIRE((*data)->append("1234").ok());
+  rlimit old{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &old) == 0);
+  const rlimit small{6, old.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  const Status refused = (*data)->append("56789");
+  StoredFile file{.id = id, .owner = "", .filename = "in.jsonl", .purpose = "batch"};
+  const auto unrecorded = at.store->add_file(file);
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &old) == 0);
+  CHECK(refused.error().code == ErrorCode::kIo);
+  CHECK((*data)->bytes() == 4);
+  CHECK(at.store->used_bytes() == 4);
+  CHECK(read_all(at.store->data_path(id)) == "1234");
+  CHECK(unrecorded.error().code == ErrorCode::kIo);
+  CHECK_FALSE(at.store->find_file("", id));
+  CHECK((*data)->append("5").ok());
+  CHECK(at.store->add_file(file).ok());
+}
+
+TEST_CASE("a file that is a link, or another's, is not opened") {
+  const TemporaryFolder folder;
+  const Store at(folder);
+  const std::string id = FileStore::make_file_id();
+  fs::create_symlink("/etc/passwd", at.store->data_path(id));
+  CHECK_FALSE(at.store->grow(id).ok());
+  CHECK_FALSE(at.store->open_data(id).ok());
+}
+
 TEST_CASE("files go at their time, but not while a batch reads them") {
   const TemporaryFolder folder;
   Store at(folder);
@@ -444,6 +480,14 @@ TEST_CASE("a batch is answered at the class batch, errors apart") {
   REQUIRE(output);
   CHECK(output->purpose == "batch_output");
   CHECK(output->bytes == fs::file_size(at.store->data_path(output->id)));
+  const FileFigures figures = at.store->figures();
+  CHECK(figures.inputs == 1);
+  CHECK(figures.outputs == 2);
+  CHECK(figures.bytes == at.store->used_bytes());
+  CHECK(figures.batches[static_cast<size_t>(BatchState::kCompleted)] == 1);
+  CHECK(figures.lines_open == 0);
+  CHECK(figures.lines_completed == 20);
+  CHECK(figures.lines_failed == 2);
   for (const Request& request : run.engine->requests()) CHECK(request.request_class == RequestClass::kBatch);
   const json::object object = batch_object(done);
   for (const char* time : {"created_at", "in_progress_at", "finalizing_at", "completed_at"})

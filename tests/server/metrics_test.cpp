@@ -59,6 +59,11 @@ Figures some_figures() {
   figures.stats.num_pool_exhausted = 6;
   figures.server.client_memory_bytes = 1 << 20;
   figures.server.client_memory_limit_bytes = 1 << 30;
+  figures.server.files = FileFigures{.inputs = 7, .outputs = 2, .bytes = 5000, .bytes_limit = 1 << 30};
+  figures.server.files->batches[static_cast<size_t>(BatchState::kInProgress)] = 3;
+  figures.server.files->lines_open = 40;
+  figures.server.files->lines_completed = 60;
+  figures.server.files->lines_failed = 1;
   figures.process = {.cpu_seconds = 1.5,
                      .start_time_seconds = 1.79e9,
                      .resident_bytes = 4096,
@@ -217,6 +222,15 @@ TEST_CASE("metrics tell what runs, stages, lengths, refusals and the process") {
            "llmrt_client_memory_refusals_total{part=\"body\"} 2",
            "llmrt_client_memory_refusals_total{part=\"answer\"} 5",
            "llmrt_host_out_of_memory_total 1",
+           "llmrt_files{purpose=\"batch\"} 7",
+           "llmrt_files{purpose=\"batch_output\"} 2",
+           "llmrt_files_bytes 5000",
+           "llmrt_files_limit_bytes 1073741824",
+           "llmrt_batches{state=\"in_progress\"} 3",
+           "llmrt_batches{state=\"failed\"} 0",
+           "llmrt_batch_lines_open 40",
+           "llmrt_batch_lines_total{outcome=\"completed\"} 60",
+           "llmrt_batch_lines_total{outcome=\"failed\"} 1",
            "llmrt_kv_pool_exhausted_total 6",
            "llmrt_client_memory_bytes 1048576",
            "llmrt_client_memory_limit_bytes 1073741824",

@@ -94,7 +94,8 @@ def devices():
 def metrics(tmp_path_factory):
     keys = tmp_path_factory.mktemp("keys") / "keys"
     keys.write_text("alice a-secret-of-some-length\n")
-    server = subprocess.Popen([os.environ["LLMRT_PACED_SERVER"], "--step-ms", "1", "--api-key-file", str(keys)],
+    server = subprocess.Popen([os.environ["LLMRT_PACED_SERVER"], "--step-ms", "1", "--api-key-file", str(keys),
+                               "--files-dir", str(tmp_path_factory.mktemp("files"))],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         port = int(server.stdout.readline().split()[1])
