@@ -141,6 +141,17 @@ def flags_are_checked():
         assert run.returncode == 2 and text in run.stderr + run.stdout, run.stderr
 
 
+def each_line_of_a_json_log_is_an_object():
+    server = Server("--log-format", "json")
+    assert server.get("/none").status == 404
+    server.stop()
+    lines = [json.loads(line) for line in server.log.splitlines()]
+    assert all({"time", "level", "message"} <= line.keys() for line in lines), server.log
+    told = " ".join(line["message"] for line in lines)
+    for text in ("device: ", "loading weights: ", "KV pool: ", "serving ", "404 not_found", "stopped"):
+        assert text in told, server.log
+
+
 def sigterm_is_told_before_the_port_closes():
     server = Server("--drain-notice-s", "2")
     begin = time.monotonic()
@@ -166,7 +177,8 @@ def main():
         print(f"{test.__name__}: {'skipped: expected ' + missing if missing else 'passed'}", flush=True)
     server.stop()
     assert not re.search(r" error ", server.log), server.log
-    for test in (a_port_in_use_is_told_before_weights_load, flags_are_checked, sigterm_is_told_before_the_port_closes):
+    for test in (a_port_in_use_is_told_before_weights_load, flags_are_checked, each_line_of_a_json_log_is_an_object,
+                 sigterm_is_told_before_the_port_closes):
         test()
         print(f"{test.__name__}: passed", flush=True)
     print(f"{len(skipped)} skipped")

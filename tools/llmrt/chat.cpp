@@ -190,7 +190,7 @@ void chat(const Options& options) {
   // What is wrong with the options is told before weights are loaded.
   if (const auto problem = session.problem_of(options.has_prompt ? options.prompt : "hello")) fail(kUsage, *problem);
   const SteadyClock clock;
-  const std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, /*quiet=*/false);
+  const std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock);
   if (!options.has_prompt) return talk(session, *engine, terminal ? &*terminal : nullptr);
   if (!session.turn(*engine, options.prompt)) throw Exit{kFailed};
   if (session.was_interrupted()) throw Exit{kInterrupted};

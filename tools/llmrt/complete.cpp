@@ -50,7 +50,9 @@ void complete(const Options& options) {
   check_writable(options.sample_trace, "--sample-trace");
   parse();  // what is wrong with it is told before weights are loaded
   const SteadyClock clock;
-  const std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, options.json || !options.verbose);
+  const bool is_quiet = options.json || !options.verbose;
+  const std::unique_ptr<Engine> engine =
+      open_engine(open, options.engine, &clock, is_quiet ? silent_log().get() : nullptr);
   server::ApiRequest request = parse();  // the engine's context may be the shorter one
 
   const bool stream = !options.json, to_screen = isatty(STDOUT_FILENO) == 1;

@@ -19,7 +19,7 @@ void explain_memory(Options& options) {
   OpenModel open = open_model(options.model);
   const SteadyClock clock;
   options.engine.config.disk.is_opened = false;  // a server may have it open
-  const std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, /*quiet=*/false);
+  const std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock);
   fmt::print("{}", print(engine->memory_plan(), engine->config().context_max, options.engine.config.sequences_max));
   if (open.model->config.num_draft_layers > 0) fmt::print("\n{}\n", drafts_text(*open.model));
 }

@@ -13,6 +13,20 @@
 namespace llmrt::cli {
 namespace {
 
+// Of a start, whose fatal errors are lines on standard error.
+void tell(Log* log, const std::string& line) {
+  if (log)
+    log->info("{}", line);
+  else
+    fmt::print(stderr, "{}\n", line);
+}
+void warn(Log* log, const std::string& text) {
+  if (log)
+    log->warn("{}", text);
+  else
+    fmt::print(stderr, "warning: {}\n", text);
+}
+
 constexpr uint32_t kHardCap = 1u << 30;  // --reserve-output: beyond any max_tokens
 
 // "interactive=50/30", ...
@@ -398,12 +412,12 @@ Result<OpenModel> try_open_model(const ModelOptions& options) {
   return open;
 }
 
-OpenModel open_model(const ModelOptions& options) {
+OpenModel open_model(const ModelOptions& options, Log* log) {
   ModelOptions checked = options;
   checked.name = checked_text(options.name, "--name");
   Result<OpenModel> open = try_open_model(checked);
   if (!open) fail(open.error(), kBadModel);
-  for (const std::string& warning : open->warnings) fmt::print(stderr, "warning: {}\n", warning);
+  for (const std::string& warning : open->warnings) warn(log, warning);
   return *std::move(open);
 }
 
@@ -450,30 +464,31 @@ static server::ServedFile served_file(const Model& model) {
   return file;
 }
 
-std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& options, const Clock* clock, bool quiet) {
+std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& options, const Clock* clock, Log* log) {
   open.times.model_ns = clock->now_ns();
   Result<std::unique_ptr<Backend>> backend = open_device(options.device);
   if (!backend) fail(backend.error(), kNoDevice);
   open.times.device_ns = clock->now_ns();
   const std::string device =
       fmt::format("{} ({}, {})", (*backend)->caps().device_id, (*backend)->caps().device_name, (*backend)->caps().tier);
-  if (!quiet) fmt::print(stderr, "device: {}\n", device);
-  ProgressBar bar("loading weights", quiet);
+  tell(log, fmt::format("device: {}", device));
+  ProgressBar bar("loading weights", /*quiet=*/log != nullptr);
   Result<std::unique_ptr<Engine>> engine =
       try_open_engine(open, engine_config(options), std::move(*backend), clock,
                       [&bar](uint64_t done, uint64_t total) { bar.update(done, total); });
   bar.finish();
+  if (log) log->info("{}", bar.line());
   if (!engine) fail(engine.error(), engine.error().code == ErrorCode::kInvalidArgument ? kUsage : kNoDevice);
   const MemoryPlan& plan = (*engine)->memory_plan();
-  if (!quiet)
-    fmt::print(stderr, "KV pool: {} blocks of {} tokens (limited by {}), context {}{}\n", plan.num_blocks,
-               plan.block_tokens, plan.limited_by, (*engine)->config().context_max,
-               plan.f16_copy_bytes ? fmt::format("; weights in f16 too: {}", bytes_text(plan.f16_copy_bytes)) : "");
-  if (!quiet && plan.penalty_rows < plan.sequences)
-    fmt::print(stderr, "penalties: {} of {} sequences at a time may have them, {} each (--penalty-rows)\n",
-               plan.penalty_rows, plan.sequences, bytes_text(plan.penalty_row_bytes));
-  if (const std::string remark = (*engine)->backend().remark(); !quiet && !remark.empty())
-    fmt::print(stderr, "note: {}\n", remark);
+  tell(log, fmt::format(
+                "KV pool: {} blocks of {} tokens (limited by {}), context {}{}", plan.num_blocks, plan.block_tokens,
+                plan.limited_by, (*engine)->config().context_max,
+                plan.f16_copy_bytes ? fmt::format("; weights in f16 too: {}", bytes_text(plan.f16_copy_bytes)) : ""));
+  if (plan.penalty_rows < plan.sequences)
+    tell(log, fmt::format("penalties: {} of {} sequences at a time may have them, {} each (--penalty-rows)",
+                          plan.penalty_rows, plan.sequences, bytes_text(plan.penalty_row_bytes)));
+  if (const std::string remark = (*engine)->backend().remark(); !remark.empty())
+    tell(log, fmt::format("note: {}", remark));
   return std::move(*engine);
 }
 
@@ -506,12 +521,11 @@ SampleTraceOrigin trace_origin(Engine& engine) {
   return {engine.model().path, digest, engine.backend().caps().device_id, kv_dtype_name(engine.config().kv_dtype)};
 }
 
-std::shared_ptr<TraceWriter> open_trace(const std::string& path, Engine& engine) {
+std::shared_ptr<TraceWriter> open_trace(const std::string& path, Engine& engine, Log* log) {
   if (path.empty()) return nullptr;
   Result<std::shared_ptr<TraceWriter>> trace = TraceWriter::open(path, trace_origin(engine));
   if (!trace) fail(trace.error());
-  if ((*trace)->others_may_read())
-    fmt::print(stderr, "warning: sample trace: {}: others than its owner may read it\n", path);
+  if ((*trace)->others_may_read()) warn(log, fmt::format("sample trace: {}: others than its owner may read it", path));
   return *trace;
 }
 

@@ -179,9 +179,9 @@ std::optional<Error> EngineLoader::last_loss() const {
 
 void adopt_only_model(OpenModel open, const EngineOptions& options, EngineLoader& loader,
                       const std::shared_ptr<ModelHost>& host, const Clock* clock,
-                      const std::function<void(Engine&)>& prepare) {
+                      const std::function<void(Engine&)>& prepare, Log* start_log) {
   std::future<std::shared_ptr<GrammarCompiler>> grammars = make_grammars(open.served.tokenizer);
-  std::unique_ptr<Engine> engine = open_engine(open, options, clock, /*quiet=*/false);
+  std::unique_ptr<Engine> engine = open_engine(open, options, clock, start_log);
   if (prepare) prepare(*engine);
   const auto lose = [weak = std::weak_ptr(host)](Error error) {
     if (const auto hosting = weak.lock()) hosting->lose(0, std::move(error));

@@ -74,9 +74,9 @@ class EngineLoader final : public ModelLoader {
 };
 
 // The only model of a process, loaded while everybody sees it: an error ends the program with its exit code. It is the
-// host's from then on. `prepare` gets the engine before it runs.
+// host's from then on. `prepare` gets the engine before it runs. `start_log`: as open_engine's.
 void adopt_only_model(OpenModel open, const EngineOptions& options, EngineLoader& loader,
                       const std::shared_ptr<ModelHost>& host, const Clock* clock,
-                      const std::function<void(Engine&)>& prepare = {});
+                      const std::function<void(Engine&)>& prepare = {}, Log* start_log = nullptr);
 
 }  // namespace llmrt::cli

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/engine/engine.h"
+#include "core/log/log.h"
 #include "core/sample_trace/trace_writer.h"
 #include "server/served_model.h"
 
@@ -79,8 +80,9 @@ struct OpenModel {
   StartTimes times;
   std::vector<std::string> warnings;  // about the file, a line each
 };
-// Ends the program on an error, and prints warnings to standard error.
-OpenModel open_model(const ModelOptions& options);
+// Ends the program on an error, which is a line on standard error. What else is told of a start goes to `log`; null: to
+// standard error, with a bar on a terminal.
+OpenModel open_model(const ModelOptions& options, Log* log = nullptr);
 // Judges a file as open_model does; errors name file, key or tensor, what was expected and found.
 Result<OpenModel> try_open_model(const ModelOptions& options);
 
@@ -88,11 +90,12 @@ Result<OpenModel> try_open_model(const ModelOptions& options);
 Result<std::unique_ptr<Engine>> try_open_engine(OpenModel& open, const EngineConfig& config,
                                                 std::unique_ptr<Backend> backend, const Clock* clock,
                                                 const Progress& progress);
-// The same; ends the program on an error, and prints progress to standard error unless `quiet`.
-std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& options, const Clock* clock, bool quiet);
+// The same, told as open_model does.
+std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& options, const Clock* clock,
+                                    Log* log = nullptr);
 
 // Records how tokens are drawn on this engine; null when the path is empty. Ends the program on an error.
-std::shared_ptr<TraceWriter> open_trace(const std::string& path, Engine& engine);
+std::shared_ptr<TraceWriter> open_trace(const std::string& path, Engine& engine, Log* log = nullptr);
 // What goes into a trace's header.
 SampleTraceOrigin trace_origin(Engine& engine);
 

@@ -36,8 +36,12 @@ std::string ProgressBar::total_text() const {
 void ProgressBar::finish() {
   if (quiet_) return;
   if (terminal_) fmt::print(stderr, "\r\x1b[K");
+  fmt::print(stderr, "{}\n", line());
+}
+
+std::string ProgressBar::line() const {
   const std::chrono::duration<double> elapsed = steady_clock::now() - begin_;
-  fmt::print(stderr, "{}: {} in {:.2f} s\n", what_, total_text(), elapsed.count());
+  return fmt::format("{}: {} in {:.2f} s", what_, total_text(), elapsed.count());
 }
 
 }  // namespace llmrt::cli

@@ -1,4 +1,5 @@
-// Progress of a long copy on standard error: a bar on a terminal, one plain line at the end otherwise.
+// Progress of a long copy on standard error: a bar on a terminal, and one plain line at the end. A quiet one has the
+// line alone, for whoever asks.
 #pragma once
 
 #include <chrono>
@@ -12,7 +13,8 @@ class ProgressBar {
   // `unit`: of what is counted; empty: bytes.
   ProgressBar(std::string what, bool quiet, std::string unit = "");
   void update(uint64_t done, uint64_t total);
-  void finish();  // clears the bar, or prints the line
+  void finish();  // clears the bar, and prints the line
+  std::string line() const;
 
  private:
   std::string total_text() const;

@@ -108,7 +108,8 @@ void run(Options options) {
   }
   OpenModel open = open_model(options.model);
   const SteadyClock clock;
-  const std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, options.json);
+  const std::unique_ptr<Engine> engine =
+      open_engine(open, options.engine, &clock, options.json ? silent_log().get() : nullptr);
   const SampleTraceOrigin here = trace_origin(*engine);
   if (here.model_digest != trace.origin.model_digest && !options.any_model)
     fail(kUsage, fmt::format("another model: expected the one with digest {}, found {}; --any-model compares anyway",

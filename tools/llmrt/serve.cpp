@@ -115,8 +115,8 @@ LoaderConfig loader_config(const Options& options, std::vector<ModelOptions> mod
 }
 
 // One model is loaded while everybody sees it: what is wrong with it ends the program, with its exit code.
-OpenModel open_only_model(const Options& options, const ModelOptions& model) {
-  OpenModel open = open_model(model);
+OpenModel open_only_model(const Options& options, const ModelOptions& model, Log* start_log) {
+  OpenModel open = open_model(model, start_log);
   const auto& format = open.served.chat_format;
   if (options.reasoning_budget >= 0 && !(format && format->format->has_thoughts()))
     fail(kUsage, fmt::format("--reasoning-budget: expected a model whose chat format has thoughts, found {}",
@@ -147,7 +147,9 @@ void serve(const Options& options) {
   // Until signals are watched: a reload while the model loads reads nothing new and must not end the process.
   if (server::Server::can_reload(options.server)) std::signal(SIGHUP, SIG_IGN);
   std::optional<OpenModel> open;
-  if (is_only) open = open_only_model(options, models[0]);
+  // In JSON each line is an object, from the first on; as text the start is told as by other commands, with a bar.
+  Log* const start_log = kLogFormats.at(options.log_format) == LogFormat::kJson ? log.get() : nullptr;
+  if (is_only) open = open_only_model(options, models[0], start_log);
   // Before the weights are loaded: what is wrong with an address is told at once, and who asks meanwhile is told that
   // they are being loaded.
   Result<std::unique_ptr<server::Server>> bound = server::Server::bind(options.server, log);
@@ -164,10 +166,11 @@ void serve(const Options& options) {
     });
   if (is_only) {
     loader->on_loss([&server](const Error&) { server.drain(); });
-    adopt_only_model(std::move(*open), engine_options, *loader, host, &clock, [&](Engine& engine) {
-      trace = open_trace(options.sample_trace, engine);
+    const auto prepare = [&](Engine& engine) {
+      trace = open_trace(options.sample_trace, engine, start_log);
       loader->set_sample_trace(trace);
-    });
+    };
+    adopt_only_model(std::move(*open), engine_options, *loader, host, &clock, prepare, start_log);
   }
   for (const std::string& line : options.settings_lines) log->info("{}", line);
   server.open(host, options.settings);
