@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::string_view kHashed = "sha256:";
 constexpr std::string_view kSettings =
-    "class, requests-per-minute, tokens-per-minute, concurrent, cache-salt, slow-clients, stream-buffer-kib, stall-s";
+    "class, requests-per-minute, tokens-per-minute, concurrent, cache-salt, adapters, slow-clients, "
+    "stream-buffer-kib, stall-s";
 
 bool is_key_name(std::string_view text) {
   return !text.empty() && text.size() <= ApiKeys::kNameBytesMax && std::all_of(text.begin(), text.end(), [](char c) {
@@ -79,6 +80,15 @@ std::string read_setting(std::string_view word, ApiKey& key) {
   if (name == "class") {
     key.request_class = parse_request_class(value);
     return key.request_class ? "" : "class: expected interactive, agent, batch, evaluation or background";
+  }
+  if (name == "adapters") {
+    key.adapters.emplace();
+    for (std::string_view rest = value; !rest.empty();) {
+      const size_t end = std::min(rest.size(), rest.find(','));
+      key.adapters->emplace_back(rest.substr(0, end));
+      rest.remove_prefix(std::min(rest.size(), end + 1));
+    }
+    return "";
   }
   if (name == "cache-salt") {
     key.cache_salt = value;

@@ -33,6 +33,8 @@ struct ApiKey {
   std::optional<RequestClass> request_class = {};  // of requests that name none
   // Only requests of keys with the same one share the prefix cache; empty: shared with all that have none.
   std::string cache_salt = {};
+  // The adapters that its requests may name; none: any.
+  std::optional<std::vector<std::string>> adapters = {};
   // What its streams have instead of the server's; 0 and none: the server's.
   std::optional<SlowClients> slow_clients = {};
   uint32_t stream_buffer_kib = 0, stall_s = 0;

@@ -346,6 +346,7 @@ void BatchRunner::answer_line(Active& active, const BatchLine& line, size_t num_
   const OfflineAnswerer answerer(parts_.models, {.strict_fields = settings_.strict_fields,
                                                  .request_class = "batch",
                                                  .key_salt = owner->key.cache_salt,
+                                                 .key_adapters = owner->key.adapters,
                                                  .is_beside_others = true});
   OfflineAnswer answer;
   for (int tries = 1, wait_s = 1; true; ++tries, wait_s = std::min(2 * wait_s, 60)) {

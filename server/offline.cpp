@@ -156,6 +156,7 @@ OfflineAnswer OfflineAnswerer::answer(std::string_view url, const json::object& 
   context.strict_fields = settings_.strict_fields;
   context.request_class = settings_.request_class;
   context.key_salt = settings_.key_salt;
+  context.key_adapters = settings_.key_adapters ? &*settings_.key_adapters : nullptr;
   context.cancelled = &cancelled;
   ApiResult<ApiRequest> parsed = dialect.parse(body, lease->model, context);
   if (const auto* error = std::get_if<ApiError>(&parsed)) return fail(*error);

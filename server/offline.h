@@ -6,8 +6,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/router/model_host.h"
 #include "server/api_error.h"
@@ -26,7 +28,8 @@ struct OfflineSettings {
   bool strict_fields = false;
   // The class of requests that name none themselves.
   std::string request_class = "batch";
-  std::string key_salt = {};      // ParseContext::key_salt
+  std::string key_salt = {};  // ParseContext::key_salt
+  std::optional<std::vector<std::string>> key_adapters = {};
   bool is_beside_others = false;  // requests of the classes interactive and agent are refused
 };
 

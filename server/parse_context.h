@@ -18,6 +18,8 @@ struct ParseContext {
   std::string_view request_class = {}, cache_salt = {};
   // What the caller's key keeps the client's salt apart by (key_ring.h); empty: nothing.
   std::string_view key_salt = {};
+  // The adapters that the caller's key may name; null: any.
+  const std::vector<std::string>* key_adapters = nullptr;
   // Set when the client has gone; may be null. The result is an ApiError then.
   const std::atomic<bool>* cancelled = nullptr;
 

@@ -458,6 +458,7 @@ ParseContext Session::parse_context(const RequestHead& head) const {
   context.request_class = head.request_class;
   context.cache_salt = head.cache_salt;
   context.key_salt = caller_.key.cache_salt;
+  context.key_adapters = caller_.key.adapters ? &*caller_.key.adapters : nullptr;
   if (head.request_class.empty() && caller_.key.request_class)
     context.request_class = request_class_name(*caller_.key.request_class);
   context.cancelled = &client_gone_;

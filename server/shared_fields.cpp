@@ -314,13 +314,14 @@ std::optional<int64_t> read_max_tokens(Fields& fields, std::string_view name, st
 }
 
 // `model` names the model, or one of its adapters.
-void read_adapter(Fields& fields, const ServedModel& model, SharedFields& shared) {
+void read_adapter(Fields& fields, const ServedModel& model, const ParseContext& context, SharedFields& shared) {
   const std::optional<double> scale = fields.number("adapter_scale", -16, 16);
   const std::optional<std::string> name = fields.string("model", 4096);
   const bool is_adapter = name && model.adapters && !is_name_of_model(*name, model);
   if (scale && !is_adapter) fields.fail("adapter_scale", "expected model to name an adapter beside it");
   if (fields.failed() || !is_adapter) return;
-  const std::optional<ShelvedAdapter> adapter = model.adapters->take(*name);
+  const bool is_allowed = !context.key_adapters || std::ranges::count(*context.key_adapters, *name) > 0;
+  const std::optional<ShelvedAdapter> adapter = is_allowed ? model.adapters->take(*name) : std::nullopt;
   if (!adapter || !adapter->ready.image) {
     ApiError error =
         invalid_field("model", fmt::format("the adapter '{}' is not there", shown_name(*name)), "adapter_not_found");
@@ -350,7 +351,7 @@ SharedFields read_shared(Fields& fields, const ServedModel& model, const ParseCo
   shared.deadline_ms = static_cast<uint32_t>(fields.integer("deadline_ms", 1, 1 << 30).value_or(0));
   shared.cache_salt = read_salt(fields, context);
   shared.speculation = read_speculation(fields, model);
-  read_adapter(fields, model, shared);
+  read_adapter(fields, model, context, shared);
   return shared;
 }
 

@@ -23,7 +23,7 @@ import urllib.request
 PROGRAM = os.environ["LLMRT_PROGRAM"]
 MODEL = os.environ.get("LLMRT_TEST_MODEL", "")
 DEVICE = os.environ.get("LLMRT_TEST_DEVICE", "auto")
-KEY = "a-secret-of-some-length"
+KEY, TEAM_KEY = "a-secret-of-some-length", "the-secret-of-another-team"
 LAYERS, WIDTH, KV_WIDTH, FFN = 30, 576, 192, 1536
 SHAPES = {"self_attn.q_proj": (WIDTH, WIDTH), "self_attn.v_proj": (KV_WIDTH, WIDTH), "mlp.down_proj": (WIDTH, FFN)}
 PROMPT = "Once upon a time there was a lighthouse keeper who"
@@ -63,7 +63,7 @@ class Server:
     def __init__(self, *flags):
         self.process = subprocess.Popen(
             [PROGRAM, "serve", MODEL, "--port", "0", "--name", "smol", "--device", DEVICE, "--kv-tokens", "8192", *flags],
-            stderr=subprocess.PIPE, text=True, env={**os.environ, "LLMRT_API_KEY": KEY})
+            stderr=subprocess.PIPE, text=True)
         self.log = []
         for line in self.process.stderr:
             self.log.append(line)
@@ -74,10 +74,10 @@ class Server:
             sys.exit("the server did not start: " + "".join(self.log))
         threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True).start()
 
-    def call(self, path, body=None):
+    def call(self, path, body=None, key=KEY):
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}",
                                          None if body is None else json.dumps(body).encode(),
-                                         {"Content-Type": "application/json", "Authorization": "Bearer " + KEY})
+                                         {"Content-Type": "application/json", "Authorization": "Bearer " + key})
         try:
             with urllib.request.urlopen(request, timeout=300) as response:
                 text = response.read().decode()
@@ -113,7 +113,8 @@ def run(place):
     write_adapter(inside / "wrong", seed=10, width_error=8)
     write_adapter(outside / "d", seed=11)
     (inside / "link").symlink_to(outside / "d")
-    server = Server("--adapter", f"first={inside / 'a'}", "--adapters-dir", str(inside), "--adapter-slots", "2")
+    (place / "keys").write_text(f"ops {KEY}\nteam {TEAM_KEY} adapters=second,other\n")
+    server = Server("--api-key-file", str(place / "keys"), "--adapter", f"first={inside / 'a'}", "--adapters-dir", str(inside), "--adapter-slots", "2")
 
     base, first = server.complete("smol"), server.complete("first")
     check("an adapter by flag answers", len(first) == 3, first)
@@ -132,6 +133,10 @@ def run(place):
     status, card = server.call("/v1/models/second")
     check("so does the card of one", card.get("parent") == "smol", card)
     check("another adapter, another answer", server.complete("second")[0] not in (base[0], first[0]))
+
+    asked = {"prompt": PROMPT, "max_tokens": 1}
+    statuses = [server.call("/v1/completions", {"model": name, **asked}, TEAM_KEY)[0] for name in ("second", "first", "smol")]
+    check("a key names its adapters alone, and the model", statuses == [200, 404, 200], statuses)
 
     # The same rows alone and among others, more adapters than slots.
     load(server, "third", "c")

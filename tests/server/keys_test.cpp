@@ -32,8 +32,9 @@ TEST_CASE("a key file is read: names, secrets and settings") {
       "# our tenants\n"
       "\n"
       "alice  a-secret-of-some-length  class=agent requests-per-minute=60 tokens-per-minute=2000\r\n"
-      "\tbob sha256:2BB80D537B1DA3E38BD30361AA855686BDE0EACD7162FEF6A25FE97BF527A25B concurrent=3 cache-salt=team\n"
-      "carol third-secret-of-hers cache-salt=",
+      "\tbob sha256:2BB80D537B1DA3E38BD30361AA855686BDE0EACD7162FEF6A25FE97BF527A25B concurrent=3 cache-salt=team "
+      "adapters=sql,legal\n"
+      "carol third-secret-of-hers cache-salt= adapters=",
       "keys");
   REQUIRE(keys.ok());
   REQUIRE(keys->all().size() == 3);
@@ -48,6 +49,9 @@ TEST_CASE("a key file is read: names, secrets and settings") {
   CHECK(bob->name == "bob");
   CHECK(bob->limits.concurrent == 3);
   CHECK(bob->cache_salt == "team");
+  CHECK(bob->adapters == std::vector<std::string>{"sql", "legal"});
+  CHECK_FALSE(alice->adapters.has_value());
+  CHECK(keys->find("third-secret-of-hers")->adapters == std::vector<std::string>{});
   CHECK(keys->find("third-secret-of-hers")->cache_salt.empty());
   for (const char* wrong : {"", "a-secret-of-some-lengt", "a-secret-of-some-length ", "alice", "Secret",
                             "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"})
