@@ -156,6 +156,25 @@ TEST_CASE("the longest unused adapter goes, only when room is needed, and none t
   CHECK(holds(pool, large));
 }
 
+TEST_CASE("nobody is evicted for pages that are enough, but not side by side") {
+  AdapterPool pool(limits_of(6, 4));
+  std::vector<AdapterTicket> tickets;
+  for (uint32_t i = 0; i < 3; ++i) tickets.push_back(*pool.want(image_of(i, {2}), 0));
+  settle(pool);
+  for (const AdapterTicket ticket : tickets) REQUIRE(holds(pool, ticket));
+  pool.drop(tickets[0]);
+  pool.drop(tickets[2]);  // the one in the middle is held
+  const AdapterTicket wide = *pool.want(image_of(9, {4}), 0);
+  settle(pool);
+  CHECK_FALSE(holds(pool, wide));
+  CHECK(pool.figures().num_evictions == 0);
+  const AdapterTicket split = *pool.want(image_of(10, {2, 2}), 0);
+  pool.drop(wide);
+  settle(pool);
+  CHECK(holds(pool, split));
+  CHECK(pool.figures().num_evictions == 2);
+}
+
 TEST_CASE("what can never fit is refused at once, with the bytes that there are") {
   AdapterPool pool(limits_of(4, 2));
   const auto error = pool.want(image_of(1, {3, 2}), 0);

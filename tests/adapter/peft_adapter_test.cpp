@@ -239,6 +239,19 @@ TEST_CASE("matrices whose columns no kernel reads are refused") {
                "expected a matrix of a multiple of 8 columns, found 36", ErrorCode::kUnsupported);
 }
 
+TEST_CASE("tensors that overlap, or leave bytes between them, are refused") {
+  const auto model = tiny_llama();
+  const std::string whole = safetensors_of(peft_tensors({usual_loras()[1]}));  // 512 bytes of A, 256 of B
+  const std::string own = "[512,768]";
+  REQUIRE(whole.find(own) != std::string::npos);
+  for (const char* other : {"[256,512]", "[500,756]", "[513,769]", "[512,767]"}) {
+    std::string changed = whole;
+    changed.replace(changed.find(own), own.size(), other);
+    expect_error(read_peft_adapter(peft_config(), as_span(changed), *model, "test"), "data_offsets",
+                 ErrorCode::kCorruptFile);
+  }
+}
+
 TEST_CASE("a file that was cut or changed anywhere is refused or read, never more") {
   const auto model = tiny_llama();
   const std::string whole = safetensors_of(peft_tensors({usual_loras()[1]}));
