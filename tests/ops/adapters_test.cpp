@@ -23,7 +23,9 @@ AdapterOf random_adapter(const Suite& suite, uint32_t slot, WeightGroupId group_
   const WeightGroup& group = suite.weights.groups[static_cast<size_t>(group_id)];
   AdapterOf adapter{slot, group_id, {}};
   for (size_t p = 0; p < group.segments.size(); ++p) {
-    AdapterPart part{.rank = ranks[p], .num_rows = static_cast<uint32_t>(group.segments[p].num_rows)};
+    AdapterPart part;
+    part.rank = ranks[p];
+    part.num_rows = static_cast<uint32_t>(group.segments[p].num_rows);
     part.a = random_numbers(rng, size_t{part.rank} * group.columns, 1 / std::sqrt(group.columns));
     part.b = random_numbers(rng, size_t{part.rank} * part.num_rows, 1 / std::sqrt(std::max(part.rank, 1u)));
     part.scale = p % 2 == 0 ? 2.0f : 0.375f;
@@ -246,7 +248,10 @@ TEST_CASE("adapters are written behind the steps before and in front of those to
   const WeightGroupId group = suite.add_group({suite.add_weight(Encoding::kF32, 64, 64, rng)}, false, rng);
   // Version v adds 10^v to each number: the sum tells which ones the steps had.
   const auto version = [&](int v) {
-    AdapterPart part{.rank = 1, .num_rows = 64, .scale = static_cast<float>(std::pow(10, v))};
+    AdapterPart part;
+    part.rank = 1;
+    part.num_rows = 64;
+    part.scale = static_cast<float>(std::pow(10, v));
     part.a.assign(64, 1 / 64.0);
     part.b.assign(64, 1);
     return AdapterOf{0, group, {part}};

@@ -262,7 +262,9 @@ std::vector<AdapterOf> random_adapters(const Model& model, std::mt19937_64& rng)
       if (!takes_adapters(group) || (slot == 1 && g % 3 == 0)) continue;
       AdapterOf& adapter = adapters.emplace_back(AdapterOf{slot, static_cast<WeightGroupId>(g), {}});
       for (size_t p = 0; p < group.segments.size(); ++p) {
-        AdapterPart part{.num_rows = static_cast<uint32_t>(group.segments[p].num_rows), .scale = 0.5f};
+        AdapterPart part;
+        part.num_rows = static_cast<uint32_t>(group.segments[p].num_rows);
+        part.scale = 0.5f;
         part.rank =
             slot == 1 && p == 0 && group.segments.size() > 1 ? 0 : 1 + static_cast<uint32_t>(rng() % kAdapterRank);
         part.a = random_normal(rng, part.rank * group.columns, 1 / std::sqrt(group.columns), DType::kBF16);

@@ -116,6 +116,29 @@ TEST_CASE("a device prints its program, and the pattern that an op in its way lo
   });
 }
 
+TEST_CASE("a device prints the launches of adapters, and what they keep apart", "[explain][adapters]") {
+  each_device([](const Gated& gated) {
+    OpList list = gated.list(false);
+    const Matmul matmul = std::get<Matmul>(list.ops[0]);
+    const TensorId y = list.add_tensor({"y", Rows::kTokens, 16, DType::kF32, Storage::kArena});
+    list.ops.insert(list.ops.begin() + 1,
+                    {AdapterShrink{matmul.x, gated.group, y}, AdapterExpand{y, gated.group, matmul.out}});
+    const auto backend = gated.open(list);
+    REQUIRE(backend->create_adapter_pool({.bytes = 1 << 16, .slots_max = 2}).ok());
+    const Result<std::string> text = backend->explain(list);
+    REQUIRE(text.ok());
+    INFO(gated.device << "\n" << *text);
+    CHECK(count_launches(*text, "gated_matmul") == 0);
+    CHECK(count_launches(*text, "adapter_shrink") == 1);
+    CHECK(count_launches(*text, "adapter_expand") == 1);
+    const size_t lost = text->find("\nlost");
+    REQUIRE(lost != std::string::npos);
+    const std::string line = text->substr(lost + 1, text->find('\n', lost + 1) - lost - 1);
+    CHECK(line.find("gated_matmul") != std::string::npos);
+    CHECK(line.find("adapter_expand") != std::string::npos);
+  });
+}
+
 TEST_CASE("a device says why a list has no program", "[explain]") {
   each_device([](const Gated& gated) {
     const OpList list = gated.list(false);
