@@ -18,7 +18,8 @@ Status check_pool(const Emitter& e, const char* op) {
   return make_error(ErrorCode::kInvalidArgument, "vulkan: {}: expected a pool of adapters, found none", op);
 }
 
-// How an item's rows are dealt to groups: one that reads A or B for several rows reads it less often.
+// How an item's rows are dealt to groups: one that reads A or B for several rows reads it less often. The order of sums
+// is the same for all, but compilers may contract one kernel's otherwise: batch-invariant lists have the same kernel.
 struct ItemGrid {
   uint32_t cols = 1;
   Groups groups;
@@ -26,7 +27,8 @@ struct ItemGrid {
 ItemGrid item_grid(const Emitter& e, TensorId rows_of, uint32_t groups_x) {
   const uint32_t rows = e.list().rows_of(rows_of);
   ItemGrid grid;
-  grid.cols = rows == 1 ? 1 : rows <= 32 || e.traits().cpu_kernels ? 4 : 8;
+  const bool one_kernel = e.list().batch_invariant || e.traits().cpu_kernels;
+  grid.cols = one_kernel ? 4 : rows == 1 ? 1 : rows <= 32 ? 4 : 8;
   // The most items that inputs may have, and the most rows of one.
   grid.groups = {groups_x, std::min(rows, kAdapterSlotsMax + rows / kAdapterItemRows),
                  ceil_div(std::min(rows, kAdapterItemRows), grid.cols)};

@@ -22,7 +22,9 @@ struct Options {
   uint32_t tokens_max = 512;
 };
 
-// Every size of steps, of prompts, of decode alone and batch-invariant.
+constexpr uint32_t kAdapterRank = 16;
+
+// Every size of steps, of prompts, of decode alone and batch-invariant, and with adapters.
 std::vector<const SealedList*> lists_of(uint32_t tokens_max, bool has_invariant, Lowering* lowering) {
   std::set<uint32_t> sizes;
   for (uint32_t tokens = 1; tokens <= tokens_max; ++tokens) sizes.insert(std::min(step_size_from(tokens), tokens_max));
@@ -31,6 +33,8 @@ std::vector<const SealedList*> lists_of(uint32_t tokens_max, bool has_invariant,
     lists.push_back(&lowering->forward_list(size));
     lists.push_back(&lowering->forward_list(size, false, true));
     lists.push_back(&lowering->sample_list(size));
+    lists.push_back(&lowering->forward_list(size, false, false, true));
+    lists.push_back(&lowering->sample_list(size, false, true));
     if (!has_invariant) continue;
     lists.push_back(&lowering->forward_list(size, true, true));
     lists.push_back(&lowering->sample_list(size, true));
@@ -57,11 +61,14 @@ Status compile(const Options& options, const std::shared_ptr<const Model>& model
   plan.block_tokens = config.block_tokens;
   plan.pools = shapes.books(plan.num_blocks, 0);
   Lowering lowering(model, caps, config.step_tokens_max, config.sample_rows_max);
+  lowering.set_adapter_rank(kAdapterRank);
   const StateConfig state =
       lowering.state_config(config, plan_limits(scheduler_config(config, plan, {})), config.kv_tokens, **backend);
   if (Status status = (*backend)->load_weights(model->weights, {}); !status) return status;
   if (Status status = (*backend)->create_state(state); !status) return status;
   if (Status status = (*backend)->create_kv_pools(shapes.groups(plan.num_blocks, 0)); !status) return status;
+  const uint64_t table_bytes = model->weights.groups.size() * sizeof(AdapterEntry);
+  if (Status status = (*backend)->create_adapter_pool({.bytes = table_bytes, .slots_max = 1}); !status) return status;
   const std::vector<const SealedList*> lists = lists_of(config.step_tokens_max, caps.batch_invariant, &lowering);
   if (Status status = (*backend)->compile(lists); !status) return status;
   time_left->done(1);
