@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "core/sample/sampling_params.h"
 #include "server/dialect.h"
@@ -159,6 +161,104 @@ constexpr SmallBody kSmallBodies[] = {
     {"/api/show", R"({"type": "object", "properties": {"model": {"type": "string"}, "name": {"type": "string"}}})"},
 };
 
+// Answers: the members that are always there, and what clients tell them by. Streams are told by their type alone.
+struct AnswerShape {
+  Method method;
+  std::string_view path, schema;
+};
+constexpr std::string_view kFileAnswer =
+    R"({"type": "object", "required": ["id", "object", "bytes", "created_at", "expires_at", "filename", "purpose", "status"],
+        "properties": {"id": {"type": "string"}, "object": {"const": "file"}, "bytes": {"type": "integer"},
+        "created_at": {"type": "integer"}, "expires_at": {"type": ["integer", "null"]}, "filename": {"type": "string"},
+        "purpose": {"enum": ["batch", "batch_output"]}}})";
+constexpr std::string_view kBatchAnswer =
+    R"({"type": "object", "required": ["id", "object", "endpoint", "input_file_id", "completion_window", "status",
+        "created_at", "request_counts"],
+        "properties": {"object": {"const": "batch"}, "status": {"enum": ["validating", "in_progress", "finalizing",
+        "completed", "failed", "expired", "cancelling", "cancelled"]},
+        "request_counts": {"type": "object", "required": ["total", "completed", "failed"]}}})";
+constexpr std::string_view kListAnswer =
+    R"({"type": "object", "required": ["object", "data", "first_id", "last_id", "has_more"], "properties": {
+        "object": {"const": "list"}, "data": {"type": "array", "items": {"type": "object", "required": ["id"]}},
+        "first_id": {"type": ["string", "null"]}, "last_id": {"type": ["string", "null"]},
+        "has_more": {"type": "boolean"}}})";
+constexpr std::string_view kModelAnswer =
+    R"({"type": "object", "required": ["id", "object", "created", "owned_by", "state"], "properties": {
+        "object": {"const": "model"}, "created": {"type": "integer"}, "max_model_len": {"type": "integer"},
+        "state": {"enum": ["unloaded", "loading", "ready", "unloading", "failed"]}}})";
+constexpr std::string_view kStatusAnswer =
+    R"({"type": "object", "required": ["status"], "properties": {"status": {"type": "string"}}})";
+constexpr std::string_view kCountAnswer =
+    R"({"type": "object", "required": ["input_tokens"], "properties": {"input_tokens": {"type": "integer"}}})";
+constexpr std::string_view kTagsAnswer =
+    R"({"type": "object", "required": ["models"], "properties": {"models": {"type": "array", "items": {
+        "type": "object", "required": ["name", "model", "digest", "details"]}}}})";
+constexpr AnswerShape kAnswers[] = {
+    {Method::kPost, "/chat/completions",
+     R"({"type": "object", "required": ["id", "object", "created", "model", "choices", "usage"], "properties": {
+        "object": {"const": "chat.completion"}, "created": {"type": "integer"}, "choices": {"type": "array",
+        "minItems": 1, "items": {"type": "object", "required": ["index", "message", "finish_reason"],
+        "properties": {"message": {"type": "object", "required": ["role", "content"]},
+        "finish_reason": {"type": "string"}}}}, "usage": {"$ref": "#/components/schemas/Usage"}}})"},
+    {Method::kPost, "/completions",
+     R"({"type": "object", "required": ["id", "object", "created", "model", "choices", "usage"], "properties": {
+        "object": {"const": "text_completion"}, "created": {"type": "integer"}, "choices": {"type": "array",
+        "minItems": 1, "items": {"type": "object", "required": ["index", "text", "finish_reason"],
+        "properties": {"text": {"type": "string"}, "finish_reason": {"type": "string"}}}},
+        "usage": {"$ref": "#/components/schemas/Usage"}}})"},
+    {Method::kPost, "/responses",
+     R"({"type": "object", "required": ["id", "object", "created_at", "status", "model", "output", "usage", "error",
+        "incomplete_details", "parallel_tool_calls", "tool_choice", "tools"], "properties": {
+        "object": {"const": "response"}, "status": {"enum": ["completed", "incomplete"]},
+        "output": {"type": "array", "items": {"type": "object", "required": ["id", "type"]}},
+        "usage": {"type": "object", "required": ["input_tokens", "output_tokens", "total_tokens"]}}})"},
+    {Method::kPost, "/messages",
+     R"({"type": "object", "required": ["id", "type", "role", "model", "content", "stop_reason", "stop_sequence",
+        "usage"], "properties": {"type": {"const": "message"}, "role": {"const": "assistant"},
+        "content": {"type": "array", "items": {"type": "object", "required": ["type"]}},
+        "stop_reason": {"type": "string"},
+        "usage": {"type": "object", "required": ["input_tokens", "output_tokens"]}}})"},
+    {Method::kPost, "/api/chat",
+     R"({"type": "object", "required": ["model", "created_at", "message", "done"], "properties": {
+        "message": {"type": "object", "required": ["role", "content"]}, "done": {"const": true}}})"},
+    {Method::kPost, "/api/generate",
+     R"({"type": "object", "required": ["model", "created_at", "response", "done"], "properties": {
+        "response": {"type": "string"}, "done": {"const": true}}})"},
+    {Method::kPost, "/infill", R"({"type": "object"})"},
+    {Method::kPost, "/responses/input_tokens", kCountAnswer},
+    {Method::kPost, "/messages/count_tokens", kCountAnswer},
+    {Method::kPost, "/tokenize",
+     R"({"type": "object", "required": ["tokens", "count", "max_model_len"], "properties": {
+        "tokens": {"type": "array", "items": {"type": "integer"}}, "count": {"type": "integer"}}})"},
+    {Method::kPost, "/detokenize",
+     R"({"type": "object", "required": ["prompt"], "properties": {"prompt": {"type": "string"}}})"},
+    {Method::kPost, "/api/show",
+     R"({"type": "object", "required": ["capabilities", "details", "model_info"], "properties": {
+        "capabilities": {"type": "array", "items": {"type": "string"}}, "model_info": {"type": "object"}}})"},
+    {Method::kGet, "/api/tags", kTagsAnswer},
+    {Method::kGet, "/api/ps", kTagsAnswer},
+    {Method::kGet, "/models",
+     R"({"type": "object", "required": ["object", "data"], "properties": {"object": {"const": "list"},
+        "data": {"type": "array", "items": {"type": "object", "required": ["id", "object", "state"]}}}})"},
+    {Method::kGet, "/models/{name}", kModelAnswer},
+    {Method::kPost, "/files", kFileAnswer},
+    {Method::kGet, "/files", kListAnswer},
+    {Method::kGet, "/files/{id}", kFileAnswer},
+    {Method::kDelete, "/files/{id}",
+     R"({"type": "object", "required": ["id", "object", "deleted"], "properties": {"deleted": {"const": true}}})"},
+    {Method::kPost, "/batches", kBatchAnswer},
+    {Method::kGet, "/batches", kListAnswer},
+    {Method::kGet, "/batches/{id}", kBatchAnswer},
+    {Method::kPost, "/batches/{id}/cancel", kBatchAnswer},
+    {Method::kGet, "/health", kStatusAnswer},
+    {Method::kGet, "/ready", kStatusAnswer},
+    {Method::kGet, "/live", kStatusAnswer},
+};
+constexpr std::string_view kUsage =
+    R"({"type": "object", "required": ["prompt_tokens", "completion_tokens", "total_tokens"], "properties": {
+        "prompt_tokens": {"type": "integer"}, "completion_tokens": {"type": "integer"},
+        "total_tokens": {"type": "integer"}}})";
+
 constexpr std::string_view kExpiry =
     R"({"type": "object", "required": ["seconds"], "properties": {"anchor": {"const": "created_at"},
         "seconds": {"type": "integer", "minimum": 3600, "maximum": 2592000}}})";
@@ -256,31 +356,59 @@ json::array parameters_of(const RouteRow& row) {
   return parameters;
 }
 
+// What is answered where nothing is wrong.
+json::object answer_of(const RouteRow& row) {
+  json::object shape;
+  for (const AnswerShape& known : kAnswers)
+    if (known.method == row.method && known.path == row.path) shape = json::parse(known.schema).as_object();
+  json::object types = content("application/json", std::move(shape));
+  if (const auto* endpoint = std::get_if<Endpoint>(&row.handler)) {
+    const std::string_view stream = dialect_of(*endpoint).stream_type;
+    types[stream.substr(0, stream.find(';'))] = {{"schema", {{"type", "string"}}}};
+  } else if (row.path.ends_with("/content")) {
+    types = content("application/octet-stream", {{"type", "string"}, {"format", "binary"}});
+  } else if (row.path == "/metrics" || row.path == "/") {
+    types = content("text/plain", {{"type", "string"}});
+    if (row.path == "/metrics") types["application/openmetrics-text"] = {{"schema", {{"type", "string"}}}};
+  }
+  return {{"description", "the answer"}, {"content", std::move(types)}};
+}
+
+// The statuses that errors may have: by HTTP itself, by what the route reads, and by what it needs.
+std::vector<int> error_statuses(const RouteRow& row) {
+  std::vector<int> statuses = {400, 403, 408, 417, 431, 501, 505, row.errors == ErrorForm::kMessages ? 529 : 503};
+  const bool is_model =
+      std::holds_alternative<Endpoint>(row.handler) || std::holds_alternative<JsonHandler>(row.handler);
+  const bool is_store =
+      std::holds_alternative<StoreHandler>(row.handler) || std::holds_alternative<Transfer>(row.handler);
+  const auto add = [&](std::initializer_list<int> more) { statuses.insert(statuses.end(), more); };
+  if (row.access != Access::kOpen) add({401, 429});
+  if (row.method == Method::kPost) add({413, 415});
+  if (is_model || is_store || row.path.find('{') != row.path.npos || row.path == "/config") add({404});
+  if (is_model || is_store) add({500});
+  if (is_model) add({504});
+  return statuses;
+}
+
+json::object responses_of(const RouteRow& row) {
+  json::object responses;
+  const auto* page = std::get_if<PageHandler>(&row.handler);
+  if (!page || *page != no_response_page) responses["200"] = answer_of(row);
+  for (const int status : error_statuses(row))
+    responses[std::to_string(status)] = {{"description", "an error"},
+                                         {"content", content("application/json", reference(error_name(row.errors)))}};
+  return responses;
+}
+
 json::object operation(const RouteRow& row, std::string_view path) {
   std::string id = method_name(row.method);
   for (const char c : path) {
     const bool is_plain = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
     if (is_plain || id.back() != '_') id += is_plain ? c : '_';
   }
-  json::object answer{{"description", "the answer"}};
   json::object out{{"operationId", id}};
-  const auto* endpoint = std::get_if<Endpoint>(&row.handler);
   if (row.method == Method::kPost) out["requestBody"] = request_body(row);
-  json::object types = content("application/json", {});
-  if (endpoint) {
-    const std::string_view stream = dialect_of(*endpoint).stream_type;
-    types[stream.substr(0, stream.find(';'))] = {{"schema", {{"type", "string"}}}};
-  } else if (row.path.ends_with("/content")) {
-    types = content("application/octet-stream", {{"type", "string"}, {"format", "binary"}});
-  } else if (row.path == "/metrics") {
-    types = content("text/plain", {{"type", "string"}});
-    types["application/openmetrics-text"] = {{"schema", {{"type", "string"}}}};
-  }
-  answer["content"] = std::move(types);
-  out["responses"] = {
-      {"200", std::move(answer)},
-      {"default",
-       {{"description", "an error"}, {"content", content("application/json", reference(error_name(row.errors)))}}}};
+  out["responses"] = responses_of(row);
   if (json::array parameters = parameters_of(row); !parameters.empty()) out["parameters"] = std::move(parameters);
   if (row.access != Access::kOpen) out["security"] = json::array{json::object{{"key", json::array()}}};
   return out;
@@ -322,6 +450,7 @@ json::object openapi_document(std::string_view version) {
   }
   json::object schemas;
   for (const BodyName& known : kBodies) schemas[known.name] = body_schema(known.endpoint);
+  schemas["Usage"] = json::parse(kUsage);
   json::object count = body_schema(Endpoint::kMessages);
   count["required"] = json::array{"messages"};
   schemas["CountRequest"] = std::move(count);

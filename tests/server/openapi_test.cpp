@@ -50,6 +50,12 @@ TEST_CASE("every route is in the document, and nothing else") {
       REQUIRE(route.row);
       const json::object& told = operation.value().as_object();
       CHECK(told.contains("requestBody") == (route.row->method == Method::kPost));
+      // An answer, but where there never is one, and each error with the route's own body.
+      const json::object& answers = told.at("responses").as_object();
+      CHECK(answers.contains("200") == !path.key().starts_with("/v1/responses/{"));
+      CHECK(answers.contains("401") == (route.row->access != Access::kOpen));
+      CHECK(answers.contains("529") == (route.row->errors == ErrorForm::kMessages));
+      CHECK_FALSE(answers.contains("default"));
       CHECK(told.contains("security") == (route.row->access != Access::kOpen));
       const bool is_list = method == "GET" && (path.key() == "/v1/files" || path.key() == "/v1/batches");
       CHECK(told.contains("parameters") == (path.key().find('{') != std::string_view::npos || is_list));

@@ -4,7 +4,7 @@
 // {"template": Jinja, "answer_mark": what stands before an answer, "answers": [...], "tokens": special ones to be
 // known, "chat_format": a name or "auto"}.
 //
-//   paced_server [flags as of llmrt serve] [--step-ms MS] [--token-us US] [--vocabulary bpe|spm] [--script FILE]
+//   paced_server [flags as of llmrt serve] [--name NAME] [--step-ms MS] [--token-us US] [--vocabulary bpe|spm] [--script FILE]
 //   paced_server --colliding-keys N --seed S      prints N keys that std::hash puts into one bucket, and ends
 #include <CLI/CLI.hpp>
 
@@ -32,7 +32,7 @@ struct Options {
   server::ServerConfig server;
   EngineConfig engine;
   PacedConfig paced;
-  std::string vocabulary = "bpe", script;
+  std::string vocabulary = "bpe", script, name = "paced";
   uint32_t num_colliding_keys = 0;
   uint64_t seed = 1;
 };
@@ -124,7 +124,7 @@ int serve(Options& options) {
   Result<std::unique_ptr<ChatTemplate>> compiled = ChatTemplate::compile(source);
   if (!compiled) fail(compiled.error());
   server::ServedModel served;
-  served.id = "paced";
+  served.id = options.name;
   served.created = std::time(nullptr);
   served.vocab_size = options.paced.vocab_size;
   served.tokenizer = std::move(*tokenizer);
@@ -210,6 +210,7 @@ int main(int argc, char** argv) {
   app.add_option("--sequences", options.engine.sequences_max);
   app.add_option("--context", options.engine.context_max);
   app.add_option("--kv-tokens", options.engine.kv_tokens);
+  app.add_option("--name", options.name);
   app.add_option("--step-ms", options.paced.step_ms);
   app.add_option("--token-us", options.paced.token_us);
   app.add_option("--script", options.script)->check(CLI::ExistingFile);
