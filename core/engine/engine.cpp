@@ -234,11 +234,15 @@ Result<bool> Engine::Impl::prepare_next() {
   // Batch-invariant steps have no prompt items, nor have the smallest; the largest always have some.
   const bool decodes = config.batch_invariant || prepared_tokens <= config.sequences_max * kDecodeRowTokens;
   const bool prompts = !config.batch_invariant && prepared_tokens > kDecodeRowTokens;
+  const bool invariant = config.batch_invariant;
   Status status;
-  for (const bool decode_only : {true, false})
-    if (status && (decode_only ? decodes : prompts))
-      status = backend->prepare(lowering->forward_list(prepared_tokens, config.batch_invariant, decode_only));
-  if (status && samples) status = backend->prepare(lowering->sample_list(prepared_tokens, config.batch_invariant));
+  for (const bool with_adapters : {false, true}) {
+    if (with_adapters && !adapters) continue;
+    for (const bool decode_only : {true, false})
+      if (status && (decode_only ? decodes : prompts))
+        status = backend->prepare(lowering->forward_list(prepared_tokens, invariant, decode_only, with_adapters));
+    if (status && samples) status = backend->prepare(lowering->sample_list(prepared_tokens, invariant, with_adapters));
+  }
   if (status) return true;
   prepared_tokens = config.step_tokens_max;  // the others are prepared when they are needed, or fail then
   if (status.error().code == ErrorCode::kDeviceLost) return lose(status.error());

@@ -92,10 +92,14 @@ ProbeShape largest_step(const EngineConfig& config) {
 // some hundred tokens may have kernels of their own.
 Status compile_first_lists(const EngineConfig& config, Lowering* lowering, Backend* backend) {
   std::vector<const SealedList*> lists;
-  for (const uint32_t tokens : {1u, 16u, 32u, 64u, std::min(512u, config.step_tokens_max), config.step_tokens_max})
-    lists.push_back(&lowering->forward_list(tokens, config.batch_invariant, config.batch_invariant || tokens == 1));
-  for (const uint32_t sampled : {1u, config.sample_rows_max})
-    lists.push_back(&lowering->sample_list(sampled, config.batch_invariant));
+  const bool invariant = config.batch_invariant;
+  for (const bool adapters : {false, true}) {
+    if (adapters && config.adapters.slots == 0) continue;
+    for (const uint32_t tokens : {1u, 16u, 32u, 64u, std::min(512u, config.step_tokens_max), config.step_tokens_max})
+      lists.push_back(&lowering->forward_list(tokens, invariant, invariant || tokens == 1, adapters));
+    for (const uint32_t sampled : {1u, config.sample_rows_max})
+      lists.push_back(&lowering->sample_list(sampled, invariant, adapters));
+  }
   return backend->compile(lists);
 }
 

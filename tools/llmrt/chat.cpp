@@ -84,6 +84,7 @@ class Chat {
     boost::json::object body;
     write_fields(options_.sampling, body);
     body["messages"] = messages_;
+    put_adapter(*model_, &body);
     return server::parse_chat(body, *model_, std::random_device{}());
   }
   bool give_up(const std::string& message) {
@@ -209,6 +210,7 @@ void add_chat(CLI::App& app) {
   add_sampling_options(*command, options->sampling, "what the context leaves");
   options->engine.config.sequences_max = 1;  // unless asked for: pools and row state are sized by it
   add_engine_options(*command, options->engine);
+  add_adapter_option(*command, options->engine);
   move_rare_options(*command);
   command->footer(
       "In a terminal, Enter sends a turn; a paste of many lines is one turn; \"\"\" begins a turn of several lines, "

@@ -53,6 +53,7 @@ void complete(const Options& options) {
   const bool is_quiet = options.json || !options.verbose;
   const std::unique_ptr<Engine> engine =
       open_engine(open, options.engine, &clock, is_quiet ? silent_log().get() : nullptr);
+  put_adapter(open.served, &body);
   server::ApiRequest request = parse();  // the engine's context may be the shorter one
 
   const bool stream = !options.json, to_screen = isatty(STDOUT_FILENO) == 1;
@@ -127,6 +128,7 @@ void add_complete(CLI::App& app) {
   add_sampling_options(*command, options->sampling, fmt::to_string(kMaxTokensDefault));
   options->engine.config.sequences_max = 1;  // unless asked for: pools and row state are sized by it
   add_engine_options(*command, options->engine);
+  add_adapter_option(*command, options->engine);
   move_rare_options(*command);
   command->footer(
       "Special tokens in the text, such as <|im_end|>, are read as such. Examples:\n"

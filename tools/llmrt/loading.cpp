@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "backends/backends.h"
+#include "core/base/check.h"
 #include "core/base/utf8.h"
 #include "core/model/model_digest.h"
 #include "tools/llmrt/model_files.h"
@@ -27,7 +28,8 @@ void warn(Log* log, const std::string& text) {
     fmt::print(stderr, "warning: {}\n", text);
 }
 
-constexpr uint32_t kHardCap = 1u << 30;  // --reserve-output: beyond any max_tokens
+constexpr uint32_t kHardCap = 1u << 30;          // --reserve-output: beyond any max_tokens
+constexpr const char* kAdapterName = "adapter";  // of the only one
 
 // "interactive=50/30", ...
 ClassShares class_shares_of(const std::vector<std::string>& texts) {
@@ -464,6 +466,29 @@ static server::ServedFile served_file(const Model& model) {
   return file;
 }
 
+void add_adapter_option(CLI::App& command, EngineOptions& options) {
+  command
+      .add_option("--adapter", options.adapter,
+                  "answer with a low-rank adapter of the model: a PEFT folder or a GGUF file")
+      ->type_name("PATH");
+}
+
+void put_adapter(const server::ServedModel& model, boost::json::object* body) {
+  if (model.adapters) (*body)["model"] = kAdapterName;
+}
+
+namespace {
+
+void load_adapter(const std::string& path, const Engine& engine, server::ServedModel* served) {
+  Result<ReadyAdapter> ready = engine.load_adapter(path);
+  if (!ready) fail(ready.error(), kUsage);
+  served->adapters = std::make_shared<server::AdapterShelf>();
+  const Status added = served->adapters->add({kAdapterName, served->id, path, *std::move(ready)});
+  LLMRT_CHECK(added.ok(), "the only adapter's name is free");
+}
+
+}  // namespace
+
 std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& options, const Clock* clock, Log* log) {
   open.times.model_ns = clock->now_ns();
   Result<std::unique_ptr<Backend>> backend = open_device(options.device);
@@ -473,9 +498,10 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
       fmt::format("{} ({}, {})", (*backend)->caps().device_id, (*backend)->caps().device_name, (*backend)->caps().tier);
   tell(log, fmt::format("device: {}", device));
   ProgressBar bar("loading weights", /*quiet=*/log != nullptr);
-  Result<std::unique_ptr<Engine>> engine =
-      try_open_engine(open, engine_config(options), std::move(*backend), clock,
-                      [&bar](uint64_t done, uint64_t total) { bar.update(done, total); });
+  EngineConfig config = engine_config(options);
+  if (!options.adapter.empty() && config.adapters.slots == 0) config.adapters.slots = 1;
+  Result<std::unique_ptr<Engine>> engine = try_open_engine(
+      open, config, std::move(*backend), clock, [&bar](uint64_t done, uint64_t total) { bar.update(done, total); });
   bar.finish();
   if (log) log->info("{}", bar.line());
   if (!engine) fail(engine.error(), engine.error().code == ErrorCode::kInvalidArgument ? kUsage : kNoDevice);
@@ -489,6 +515,7 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
                           plan.penalty_rows, plan.sequences, bytes_text(plan.penalty_row_bytes)));
   if (const std::string remark = (*engine)->backend().remark(); !remark.empty())
     tell(log, fmt::format("note: {}", remark));
+  if (!options.adapter.empty()) load_adapter(options.adapter, **engine, &open.served);
   return std::move(*engine);
 }
 

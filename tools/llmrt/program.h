@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <boost/json/fwd.hpp>
 
 #include <functional>
 #include <memory>
@@ -60,9 +61,13 @@ struct EngineOptions {
   std::vector<std::string> class_shares = {};
   uint32_t queue_mib = 256;
   double request_timeout_s = 0, queue_timeout_s = 0;
+  std::string adapter = {};  // a PEFT folder or a GGUF file, of every answer; empty: none
   const CLI::Option *batch_wait = nullptr, *chunk_tokens = nullptr;  // tell whether it was given
 };
 void add_engine_options(CLI::App& command, EngineOptions& options);
+// --adapter, of a command with one adapter at most: open_engine reads it, and put_adapter names it in a request's body.
+void add_adapter_option(CLI::App& command, EngineOptions& options);
+void put_adapter(const server::ServedModel& model, boost::json::object* body);
 // Those that a user at a terminal hardly needs go under --help-all; after add_engine_options.
 void move_rare_options(CLI::App& command);
 EngineConfig engine_config(const EngineOptions& options);
