@@ -365,6 +365,7 @@ Request make_request(Fields& fields, const SharedFields& shared, const ServedMod
   request.prompt = std::move(prompt);
   request.adapter = shared.adapter.image;
   request.adapter_id = shared.adapter.id;
+  request.adapter_digest = shared.adapter.digest;
   request.adapter_scale = shared.adapter_scale;
   request.n = shared.form.best_of;
   request.sampling = shared.sampling;

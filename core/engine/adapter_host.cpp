@@ -68,7 +68,7 @@ Result<ReadyAdapter> read_adapter(const std::string& path, const Model& model, c
   Result<AdapterImage> image = make_image(**adapter, caps.activation_dtype);
   if (!image) return image.error();
   ReadyAdapter ready{std::make_shared<const AdapterImage>(*std::move(image)), number_of((*adapter)->digest),
-                     (*adapter)->rank_max};
+                     (*adapter)->rank_max, (*adapter)->digest};
   return ready;
 }
 

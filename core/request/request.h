@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/base/sha256.h"
 #include "core/base/shared_list.h"
 #include "core/base/status.h"
 #include "core/request/policy.h"
@@ -29,6 +30,7 @@ struct ReadyAdapter {
   std::shared_ptr<const AdapterImage> image;
   uint32_t id = 0;        // a number of this content in this process
   uint32_t rank_max = 0;  // of its parts
+  Digest digest = {};     // of the content
 };
 
 using RequestId = uint64_t;
@@ -148,6 +150,7 @@ struct Request {
   uint32_t adapter_id = 0;   // 0 = none; a number that the process gives one content of an adapter, and no other
   // What the number stands for, where the engine has a pool of adapters, and the request's own factor on it.
   std::shared_ptr<const AdapterImage> adapter = {};
+  Digest adapter_digest = {};  // of it, for sample traces
   float adapter_scale = 1;
   RequestClass request_class = RequestClass::kInteractive;
   bool batch_invariant = false;  // its numbers may not depend on what runs beside it; evaluation implies it

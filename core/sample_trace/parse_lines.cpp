@@ -79,6 +79,10 @@ TracedBranch read_request(Line& line) {
   Request& request = branch.request;
   SamplingParams& s = request.sampling;
   request.adapter_id = line.integer<uint32_t>("adapter");
+  if (request.adapter_id != 0) {
+    branch.adapter_digest = line.text("adapter_digest");
+    request.adapter_scale = line.number("adapter_scale", 1);
+  }
   for (const json::value& name : line.array("processors")) {
     if (!name.is_string()) line.fail("processors", "names");
     branch.processors.emplace_back(name.is_string() ? std::string(name.get_string()) : "");

@@ -19,12 +19,14 @@ struct Events final : EventSink {
 
 class Replayer {
  public:
-  Replayer(Engine& engine, const SampleTrace& trace, const ConstraintOf& constraint_of)
+  Replayer(Engine& engine, const SampleTrace& trace, const ConstraintOf& constraint_of, const AdapterOf& adapter_of)
       : engine_(engine),
         trace_(trace),
         constraint_of_(constraint_of),
+        adapter_of_(adapter_of),
         branches_(trace.branches.size()),
-        constraints_(trace.branches.size()) {
+        constraints_(trace.branches.size()),
+        adapters_(trace.branches.size()) {
     for (const TracedBranch& branch : trace.branches) num_tokens_ += branch.draws.size();
   }
 
@@ -48,6 +50,15 @@ class Replayer {
     const TracedBranch& traced = trace_.branches[i];
     if (branches_[i].num_drawn == traced.draws.size()) return;
     if (constraint_of_) constraints_[i] = constraint_of_(traced);
+    if (traced.request.adapter_id != 0) {
+      if (adapter_of_) adapters_[i] = adapter_of_(traced);
+      if (!adapters_[i].image || to_hex(adapters_[i].digest) != traced.adapter_digest) {
+        branches_[i].error =
+            make_error(ErrorCode::kUnsupported, "expected the adapter with digest {}, found {}", traced.adapter_digest,
+                       adapters_[i].image ? to_hex(adapters_[i].digest) : "none");
+        return;
+      }
+    }
     if (const std::vector<std::string> own = processor_names(request_of(i)); own != traced.processors) {
       branches_[i].error = make_error(ErrorCode::kUnsupported, "expected the processors [{}], the trace has [{}]",
                                       fmt::join(own, ", "), fmt::join(traced.processors, ", "));
@@ -59,6 +70,9 @@ class Replayer {
   Request request_of(size_t i) const {
     Request request = trace_.branches[i].request;
     request.constraint = constraints_[i];
+    request.adapter = adapters_[i].image;
+    request.adapter_id = adapters_[i].id;
+    request.adapter_digest = adapters_[i].digest;
     return request;
   }
 
@@ -123,9 +137,11 @@ class Replayer {
   Engine& engine_;
   const SampleTrace& trace_;
   const ConstraintOf& constraint_of_;
+  const AdapterOf& adapter_of_;
   std::vector<ReplayedBranch> branches_;
   // By branch, made when it starts: each divergence submits it again.
   std::vector<std::shared_ptr<const TokenConstraint>> constraints_;
+  std::vector<ReadyAdapter> adapters_;
   std::unordered_map<RequestId, size_t> running_;  // to the branch
   std::vector<size_t> waiting_;                    // branches for which the queue had no room
   const std::shared_ptr<Events> events_ = std::make_shared<Events>();
@@ -136,8 +152,8 @@ class Replayer {
 
 Result<std::vector<ReplayedBranch>> replay(Engine& engine, const SampleTrace& trace,
                                            const std::function<void(uint64_t, uint64_t)>& progress,
-                                           const ConstraintOf& constraint_of) {
-  return Replayer(engine, trace, constraint_of).run(progress);
+                                           const ConstraintOf& constraint_of, const AdapterOf& adapter_of) {
+  return Replayer(engine, trace, constraint_of, adapter_of).run(progress);
 }
 
 }  // namespace llmrt

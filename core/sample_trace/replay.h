@@ -28,6 +28,8 @@ struct ReplayedBranch {
   bool is_equal() const { return num_diverged == 0 && num_other_masks == 0 && !error; }
 };
 
+// Of a branch that had an adapter; without bytes where it is not known.
+using AdapterOf = std::function<ReadyAdapter(const TracedBranch&)>;
 using ConstraintOf = std::function<std::shared_ptr<const TokenConstraint>(const TracedBranch&)>;
 
 // By the trace's branches. `engine` is not run by anybody else and has nothing to do. `progress`: tokens done and in
@@ -36,6 +38,6 @@ using ConstraintOf = std::function<std::shared_ptr<const TokenConstraint>(const 
 // constraint_of: of a branch that was drawn under a grammar, asked once for it; null where it is not known.
 Result<std::vector<ReplayedBranch>> replay(Engine& engine, const SampleTrace& trace,
                                            const std::function<void(uint64_t, uint64_t)>& progress,
-                                           const ConstraintOf& constraint_of = {});
+                                           const ConstraintOf& constraint_of = {}, const AdapterOf& adapter_of = {});
 
 }  // namespace llmrt

@@ -35,6 +35,7 @@ struct TracedDraw {
 
 struct TracedBranch {
   Request request;                      // n = 1, without sink, stop strings, policy and the program's own processors
+  std::string adapter_digest = {};      // hexadecimal, of its adapter; empty: it had none
   std::vector<std::string> processors;  // what was applied to its logits, by name, in order
   std::vector<TracedDraw> draws;        // behind request.begun
   std::string finish;                   // empty: the file ends before the branch does

@@ -43,6 +43,10 @@ std::string request_line(RequestId id, const Request& request) {
                     {"adapter", request.adapter_id},
                     {"method", s.temperature == 0 ? "argmax" : "sampled"},
                     {"processors", std::move(processors)}};
+  if (request.adapter_id != 0) {
+    line["adapter_digest"] = to_hex(request.adapter_digest);
+    line["adapter_scale"] = number_of(request.adapter_scale);
+  }
   for (const SamplingParameter& parameter : kSamplingParameters) {
     const double number = parameter.of(s);
     line[parameter.name] = parameter.is_whole() ? json::value(static_cast<uint32_t>(number)) : json::value(number);

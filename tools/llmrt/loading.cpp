@@ -467,14 +467,16 @@ static server::ServedFile served_file(const Model& model) {
 }
 
 void add_adapter_option(CLI::App& command, EngineOptions& options) {
-  command
-      .add_option("--adapter", options.adapter,
-                  "answer with a low-rank adapter of the model: a PEFT folder or a GGUF file")
+  command.add_option("--adapter", options.adapter, "a low-rank adapter of the model: a PEFT folder or a GGUF file")
       ->type_name("PATH");
 }
 
 void put_adapter(const server::ServedModel& model, boost::json::object* body) {
   if (model.adapters) (*body)["model"] = kAdapterName;
+}
+
+ReadyAdapter only_adapter(const server::ServedModel& model) {
+  return model.adapters ? model.adapters->find(kAdapterName)->ready : ReadyAdapter();
 }
 
 namespace {

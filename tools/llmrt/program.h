@@ -68,6 +68,7 @@ void add_engine_options(CLI::App& command, EngineOptions& options);
 // --adapter, of a command with one adapter at most: open_engine reads it, and put_adapter names it in a request's body.
 void add_adapter_option(CLI::App& command, EngineOptions& options);
 void put_adapter(const server::ServedModel& model, boost::json::object* body);
+ReadyAdapter only_adapter(const server::ServedModel& model);
 // Those that a user at a terminal hardly needs go under --help-all; after add_engine_options.
 void move_rare_options(CLI::App& command);
 EngineConfig engine_config(const EngineOptions& options);

@@ -120,8 +120,9 @@ void run(Options options) {
   if (open.served.tokenizer && std::ranges::any_of(trace.branches, has_grammar))
     open.served.grammars = std::make_shared<GrammarCompiler>(TokenVocabulary::create(*open.served.tokenizer));
   ProgressBar bar("drawing again", options.json, "tokens");
-  Result<std::vector<ReplayedBranch>> branches =
-      replay(*engine, trace, [&bar](uint64_t done, uint64_t total) { bar.update(done, total); }, constraints_of(open));
+  Result<std::vector<ReplayedBranch>> branches = replay(
+      *engine, trace, [&bar](uint64_t done, uint64_t total) { bar.update(done, total); }, constraints_of(open),
+      [&open](const TracedBranch&) { return only_adapter(open.served); });
   bar.finish();
   if (!branches) fail(branches.error());
   if (options.json)
@@ -142,6 +143,7 @@ void add_replay(CLI::App& app) {
   command->add_flag("--any-model", options->any_model, "accept a model with another digest");
   command->add_flag("--json", options->json, "print one JSON object for each branch");
   add_engine_options(*command, options->engine);
+  add_adapter_option(*command, options->engine);
   move_rare_options(*command);
   options->kv_dtype = command->get_option("--kv-dtype");
   command->footer(
