@@ -282,6 +282,26 @@ TEST_CASE("an adapter that was loaded for somebody stays until that ticket has h
   CHECK(holds(pool, b));
 }
 
+TEST_CASE("a request that yields makes room for an older one, and comes back in its turn") {
+  AdapterPool pool(limits_of(1, 1));
+  const auto a = image_of(1, {1}), b = image_of(2, {1});
+  const AdapterTicket first = *pool.want(a, 0);
+  settle(pool);
+  REQUIRE(holds(pool, first));
+  const AdapterTicket older = *pool.want(b, 0), younger = *pool.want(a, 0);
+  REQUIRE(holds(pool, younger));
+  pool.drop(first);
+  settle(pool);
+  CHECK_FALSE(holds(pool, older));
+  pool.pause(younger);
+  settle(pool);
+  CHECK(holds(pool, older));
+  CHECK_FALSE(holds(pool, younger));
+  pool.drop(older);
+  settle(pool);
+  CHECK(holds(pool, younger));
+}
+
 TEST_CASE("tickets end in any state, and leave nothing") {
   AdapterPool pool(limits_of(4, 2));
   const AdapterTicket waiting = *pool.want(image_of(1, {4}), 0), behind = *pool.want(image_of(2, {4}), 0);
