@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/check.h"
 #include "core/schedule/plan_limits.h"
 
 namespace llmrt {
@@ -55,10 +56,7 @@ void StepDraft::take_drafts(Sequence& sequence, uint32_t count) {
 }
 
 void StepDraft::give_up(Sequence& sequence) {
-  tokens_ += sequence.take.drafts;
-  samples_ += sequence.take.drafts;
-  bias_entries_ += bias_entries_of_drafts(sequence, sequence.take.drafts);
-  sequence.take.drafts = 0;
+  LLMRT_CHECK(sequence.take.drafts == 0, "drafts are taken when no row yields any more");
   tokens_ += sequence.take.tokens;
   samples_ += sequence.samples_for(sequence.take.tokens);
   bias_entries_ += bias_entries_of(sequence, sequence.take.tokens);
