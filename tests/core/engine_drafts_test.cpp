@@ -315,3 +315,31 @@ TEST_CASE("where a grammar fixes the text its tokens are drafted, and none that 
   Request free = plain_request();
   CHECK(forbidden.stats.drafts.num_proposed < run({with_drafts(free, 0, true)}).stats.drafts.num_proposed / 2);
 }
+
+TEST_CASE("the mask behind a draft is not that of its token elsewhere") {
+  const auto two_allowed = [](const TokenMask& mask) {
+    std::vector<int32_t> tokens;
+    for (int32_t token = 2; token < static_cast<int32_t>(kFakeVocab) && tokens.size() < 2; ++token)
+      if (mask.allows(token)) tokens.push_back(token);
+    return tokens;
+  };
+  int num_checked = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const FakeConstraint constraint({.seed = seed, .end_one_in = 200});
+    BranchConstraint branch(constraint, {});
+    REQUIRE(branch.is_ready());
+    const std::vector<int32_t> allowed = two_allowed(*branch.mask());
+    if (allowed.size() < 2) continue;
+    std::vector<int32_t> drafts = {allowed[0]};
+    branch.follow(1, &drafts);
+    const auto fresh = constraint.start();
+    if (drafts.empty() || !fresh->advance(allowed[1]) || fresh->ended() || !fresh->advance(allowed[0])) continue;
+    branch.advance(allowed[1]);
+    branch.advance(allowed[0]);
+    REQUIRE(branch.is_ready());
+    if (fresh->ended()) continue;
+    CHECK(branch.mask()->digest() == fresh->next().mask->digest());
+    ++num_checked;
+  }
+  CHECK(num_checked > 3);
+}

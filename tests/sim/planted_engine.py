@@ -41,8 +41,6 @@ BUGS = [
      "constraint->mask_behind(i);", "constraint->mask_behind(0);"),
     ("the mask behind a wrong draft is kept", "core/request/branch_constraint.cpp",
      "if (followed_[num_drawn_].token != token) {", "if (false) {"),
-    ("the masks of a wrong draft's run are taken up again", "core/request/branch_constraint.cpp",
-     "    num_drawn_ = followed_.size();  // those behind it are of another text\n", ""),
     ("behind a draft whose mask is late all tokens may be drawn", "core/request/branch_constraint.cpp",
      "    if (next.state != NextTokens::State::kReady) break;\n", ""),
     # Static and dynamic batching
