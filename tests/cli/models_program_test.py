@@ -18,6 +18,11 @@ from terminal_test import write_model
 
 PROGRAM = os.environ["LLMRT_PROGRAM"]
 NAMES = ["alpha", "beta", "gamma"]
+STREAMS, TOKENS = 4, 120
+# Of streams beside loads: how often both are measured, and what p99 of the gaps may be, of that without loads. The target is
+# 1.2, of a machine that nobody else uses.
+ROUNDS = int(os.environ.get("LLMRT_STALL_ROUNDS", "1"))
+STALL_MAX = float(os.environ.get("LLMRT_STALL_MAX", "3"))
 
 
 class Server:
@@ -113,39 +118,65 @@ class ModelsTest(unittest.TestCase):
         self.assertEqual(sum(loads.values()), unloads + loaded)
         self.assertEqual(server.stop(), 0)
 
-    def test_a_stream_goes_on_while_others_load(self):
-        server = self.serve("--models-dir", self.models, "--models-loaded-max", "2", "--pin", "alpha", step_ms=10)
+    def test_streams_go_on_while_others_load(self):
+        """Gaps between tokens are those of the request trace: when the engine had them. A client on a busy machine reads late."""
+        trace = os.path.join(self.folder.name, "trace.jsonl")
+        server = self.serve("--models-dir", self.models, "--models-loaded-max", "2", "--pin", "alpha", "--request-trace", trace,
+                            step_ms=10)
         server.ask("alpha")
 
-        def gaps():
+        def stream():
             connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
             connection.request("POST", "/v1/completions",
-                               json.dumps({"model": "alpha", "prompt": "q", "max_tokens": 120, "stream": True}),
+                               json.dumps({"model": "alpha", "prompt": "q", "max_tokens": TOKENS, "stream": True}),
                                {"Content-Type": "application/json"})
-            times = [time.monotonic() for line in connection.getresponse() if line.startswith(b"data:")]
+            text = connection.getresponse().read()
             connection.close()
-            return [after - before for before, after in zip(times, times[1:])]
+            self.assertTrue(text.endswith(b"data: [DONE]\n\n"), text[-200:])
 
-        quiet = gaps()
-        is_over = threading.Event()
+        def streams():
+            clients = [threading.Thread(target=stream) for _ in range(STREAMS)]
+            for each in clients:
+                each.start()
+            for each in clients:
+                each.join(60)
+
+        def told():
+            """(p50, p99) of each stream so far."""
+            with open(trace, encoding="utf-8") as file:
+                records = [json.loads(line) for line in file]
+            return [(each["itl_p50_ms"], each["itl_p99_ms"]) for each in records if each["output_tokens"] == TOKENS]
+
+        def wait_told(count):
+            deadline = time.monotonic() + 20
+            while len(told()) < count and time.monotonic() < deadline:
+                time.sleep(0.05)
+            self.assertEqual(len(told()), count)
 
         def change_models():
             while not is_over.is_set():
                 for name in ("beta", "gamma"):
                     self.assertEqual(server.ask(name, 1)[0], 200)
 
-        changer = threading.Thread(target=change_models)
-        changer.start()
-        busy = gaps()
-        is_over.set()
-        changer.join(30)
+        # In turn, so that what else the machine does meets both.
+        for i in range(ROUNDS):
+            streams()
+            wait_told((2 * i + 1) * STREAMS)
+            is_over = threading.Event()
+            changer = threading.Thread(target=change_models)
+            changer.start()
+            streams()
+            is_over.set()
+            changer.join(30)
+            wait_told((2 * i + 2) * STREAMS)
         changes = sum(value for name, value in server.metrics().items() if name.startswith("llmrt_model_loads_total"))
-        ratio = statistics.mean(busy) / statistics.mean(quiet)
-        print(f"stream: mean gap {1e3 * statistics.mean(quiet):.2f} ms alone, {1e3 * statistics.mean(busy):.2f} ms "
-              f"({ratio:.2f}x) beside {changes - 1:.0f} loads; longest {1e3 * max(quiet):.1f} and {1e3 * max(busy):.1f} ms")
+        halves = [[figures for i, figures in enumerate(told()) if i // STREAMS % 2 == half] for half in (0, 1)]
+        (quiet_p50, quiet_p99), (busy_p50, busy_p99) = ([statistics.median(each) for each in zip(*half)] for half in halves)
+        print(f"{STREAMS} streams, {ROUNDS} rounds: gap p50 {quiet_p50:.2f} ms alone and {busy_p50:.2f} beside {changes - 1:.0f} loads, "
+              f"p99 {quiet_p99:.2f} and {busy_p99:.2f} ms ({busy_p99 / quiet_p99:.2f}x), medians of the streams")
         self.assertGreaterEqual(changes, 3)
-        self.assertLess(ratio, 2)  # 1.2 on a machine that is not shared
-        self.assertEqual(len(busy), len(quiet))
+        self.assertLess(busy_p50 / quiet_p50, 1.2)
+        self.assertLess(busy_p99 / quiet_p99, STALL_MAX)
 
     def test_one_model_is_unloaded_when_idle_and_comes_back(self):
         server = self.serve(os.path.join(self.models, "alpha.gguf"), "--idle-unload-s", "0.5")

@@ -58,7 +58,7 @@ class ScriptedBackend final : public test::FakeBackend {
       output->results[i].token = position < answer_.size() ? static_cast<unsigned char>(answer_[position]) : kEndToken;
     }
     const std::string step_ms = setting("SCRIPTED_STEP_MS");
-    if (!step_ms.empty() && positions.size() == 1)
+    if (!step_ms.empty() && !positions.empty())
       std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(step_ms.c_str())));
     return output;
   }

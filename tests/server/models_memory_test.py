@@ -110,6 +110,8 @@ with tempfile.TemporaryDirectory() as runtime_folder:
     held = sum(value for key, value in server.metrics().items() if key.startswith("llmrt_model_memory_bytes"))
     ratio = statistics.mean(busy) / statistics.mean(quiet)
     print(f"resident: {before // MIB} MiB before, {loaded // MIB} with two models, {after // MIB} after; {loads:.0f} loads")
+    at = [[1e3 * statistics.quantiles(each, n=100)[share - 1] for each in (quiet, busy)] for share in (50, 99)]
+    print(f"gaps: p50 {at[0][0]:.1f} ms alone and {at[0][1]:.1f} beside loads, p99 {at[1][0]:.1f} and {at[1][1]:.1f} ms")
     print(f"stream: {1e3 * statistics.mean(quiet):.1f} ms a token alone, {1e3 * statistics.mean(busy):.1f} beside loads "
           f"({ratio:.2f}x), longest {1e3 * max(quiet):.0f} and {1e3 * max(busy):.0f} ms")
     assert held == 0, held
