@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "core/engine/engine.h"
+#include "core/request/branch_constraint.h"
 #include "core/request/draft_rules.h"
 #include "core/speculate/ngram_drafter.h"
 #include "tests/fakes/deny_list.h"
