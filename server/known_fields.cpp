@@ -264,6 +264,7 @@ constexpr KnownField kKnown[] = {
     {"provider", kNoted, Neutral::kEmpty},
     {"transforms", kNoted, Neutral::kEmpty},
     {"plugins", kNoted, Neutral::kEmpty},
+    {"image", kNoted, Neutral::kEmpty},  // of OpenAI: how images are kept in a context; no slip for `images`
     {"route", kNoted, Neutral::kNothing},
     {"user", Tier::kHarmless},
     {"metadata", Tier::kHarmless},
