@@ -2,8 +2,8 @@
 comes back. The model is too small to choose well; that its answers parse is the grammar's work.
 
 Environment: LLMRT_PROGRAM, LLMRT_TEST_MODEL, LLMRT_TEST_DEVICE (auto). Needs instructor, langchain-openai, litellm,
-pydantic-ai-slim[openai], openai-agents and smolagents; one that is missing is a counted skip, and with none of them the
-test skips itself (exit code 77).
+llama-index-llms-openai-like, dspy, pydantic-ai-slim[openai], openai-agents and smolagents; one that is missing is a counted
+skip, and with none of them the test skips itself (exit code 77). tools/clients installs them all.
 """
 
 import importlib.util
@@ -47,7 +47,8 @@ def with_instructor(url, Weather):
     import openai
     for mode in (instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA):
         client = instructor.from_openai(openai.OpenAI(base_url=url, api_key="x"), mode=mode)
-        answer = client.chat.completions.create(model="smol", response_model=Weather, messages=QUESTION, max_tokens=200)
+        answer = client.chat.completions.create(model="smol", response_model=Weather, messages=QUESTION, max_tokens=200,
+                                                temperature=0)
         assert isinstance(answer, Weather)
 
 
@@ -114,13 +115,45 @@ def with_smolagents(url, Weather):
     assert any(getattr(step, "tool_calls", None) for step in agent.memory.steps)
 
 
+def with_llama_index(url, Weather):
+    from llama_index.core.llms import ChatMessage
+    from llama_index.llms.openai_like import OpenAILike
+    options = dict(api_base=url, api_key="x", model="smol", max_tokens=200, context_window=2048, is_chat_model=True)
+    model = OpenAILike(**options, is_function_calling_model=True)
+    message = [ChatMessage(role="user", content="weather?")]
+    assert isinstance(model.as_structured_llm(Weather).chat(message).raw, Weather)
+    assert isinstance(model.as_structured_llm(Weather).complete("weather?").raw, Weather)
+    whole = OpenAILike(**{**options, "max_tokens": 12}, temperature=0)
+    streamed = "".join(part.delta or "" for part in whole.stream_chat(message))
+    assert streamed == whole.chat(message).message.content
+
+
+def with_dspy(url, Weather):
+    import dspy
+
+    class Model(dspy.LM):
+        """Unless a list of known models has it, dspy takes a model to understand neither schemas nor tools."""
+        supports_function_calling = supports_response_schema = True
+
+    dspy.configure(lm=Model("openai/smol", api_base=url, api_key="x", max_tokens=200, cache=False), adapter=dspy.JSONAdapter())
+
+    class Tell(dspy.Signature):
+        """Tells the weather."""
+        question: str = dspy.InputField()
+        weather: Weather = dspy.OutputField()
+
+    assert isinstance(dspy.Predict(Tell)(question="weather?").weather, Weather)
+
+
 CLIENTS = {"instructor": with_instructor, "langchain_openai": with_langchain_openai, "litellm": with_litellm,
-           "pydantic_ai": with_pydantic_ai, "agents": with_agents, "smolagents": with_smolagents}
+           "pydantic_ai": with_pydantic_ai, "agents": with_agents, "smolagents": with_smolagents,
+           "llama_index": with_llama_index, "dspy": with_dspy}
 
 
 def main():
-    there = [name for name in CLIENTS if importlib.util.find_spec(name)]
-    for name in sorted(set(CLIENTS) - set(there)):
+    names = sys.argv[1:] or list(CLIENTS)
+    there = [name for name in names if importlib.util.find_spec(name)]
+    for name in sorted(set(names) - set(there)):
         print(f"SKIP {name}: not installed")
     if not there:
         sys.exit(77)
@@ -135,7 +168,7 @@ def main():
             print(f"FAILED {name}: {type(error).__name__}: {error}")
     process.send_signal(signal.SIGINT)
     process.wait(timeout=60)
-    print(f"{len(there) - failed} passed, {failed} failed, {len(CLIENTS) - len(there)} skipped")
+    print(f"{len(there) - failed} passed, {failed} failed, {len(names) - len(there)} skipped")
     sys.exit(failed > 0)
 
 

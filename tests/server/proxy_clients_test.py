@@ -12,6 +12,7 @@ import http.client
 import json
 import os
 import pathlib
+import secrets
 import shutil
 import signal
 import socket
@@ -24,6 +25,7 @@ from scripted_clients_test import CALLS, CITIES, LAST, QUESTION, WEATHER, tool
 from scripted_server import ScriptedServer, passes
 
 PROGRAM = sys.argv[1]
+KEY = "sk-" + secrets.token_hex(32)  # LiteLLM's proxy does not start without one
 
 
 def free_port():
@@ -36,7 +38,7 @@ def ask(port, path, body=None, headers=()):
     """(status, head, body as text)"""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("POST" if body is not None else "GET", path, json.dumps(body) if body is not None else None,
-                       {"Content-Type": "application/json", "Authorization": "Bearer x", **dict(headers)})
+                       {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}", **dict(headers)})
     answer = connection.getresponse()
     text = answer.read().decode()
     connection.close()
@@ -121,7 +123,7 @@ def with_litellm_proxy(urls):
         json.dump(config, file)  # which is YAML, too
         file.flush()
         command = ["litellm", "--config", file.name, "--host", "127.0.0.1", "--port", str(port)]
-        environment = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+        environment = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MASTER_KEY": KEY}
         environment.pop("DATABASE_URL", None)
         with running(command, port, "/health/liveliness", env=environment):
             assert "paced" in ask(port, "/v1/models")[2]
