@@ -236,17 +236,16 @@ def with_agents(url):
 
     agent = Agent(name="a", instructions="Be brief.", tools=[weather],
                   model=OpenAIResponsesModel("paced", AsyncOpenAI(base_url=url, api_key="x")))
-    answer = asyncio.run(Runner.run(agent, QUESTION["content"]))
-    assert answer.final_output == LAST and asked == CITIES, (answer.final_output, asked)
 
-    async def streamed():
+    async def both():  # in one loop: connections of the client belong to it
+        answer = await Runner.run(agent, QUESTION["content"])
+        assert answer.final_output == LAST and asked == CITIES, (answer.final_output, asked)
         asked.clear()
         result = Runner.run_streamed(agent, QUESTION["content"])
         async for _ in result.stream_events():
             pass
-        assert result.final_output == LAST, result.final_output
-    asyncio.run(streamed())
-    assert asked == CITIES, asked
+        assert result.final_output == LAST and asked == CITIES, (result.final_output, asked)
+    asyncio.run(both())
 
 
 def with_pydantic_ai(url):
