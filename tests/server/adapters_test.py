@@ -153,7 +153,7 @@ def run(place):
     check("none is held at the end", server.metric("adapter_rows") == 0)
 
     # Blocks of the prefix cache belong to one content.
-    long_prompt = PROMPT + " lived on the rocks" * 20
+    long_prompt = "In the harbour" + " they lived on the rocks" * 20
     cold = server.complete("second", long_prompt)
     check("a prompt is cold for an adapter that has not seen it",
           cold[2]["prompt_tokens_details"]["cached_tokens"] == 0, cold[2])
