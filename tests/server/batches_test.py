@@ -213,6 +213,9 @@ def check_restart(folder):
         assert client.files.retrieve(file.id).bytes == file.bytes
 
 
+SANITIZED = bool(os.environ.get("LLMRT_PROGRAM_SANITIZED"))
+
+
 def check_memory(run):
     """A file of 35 MiB passes in both directions, and the server does not hold it."""
     client = run.client()
@@ -223,7 +226,8 @@ def check_memory(run):
     file = send(client, text)
     assert len(client.files.content(file.id).content) == file.bytes == len(text)
     _, peak = run.server.memory_mib()
-    assert peak < before + 24, f"{before:.0f} -> {peak:.0f} MiB for a file of {file.bytes / MIB:.0f} MiB"
+    # A sanitizer keeps what has been freed.
+    assert SANITIZED or peak < before + 24, f"{before:.0f} -> {peak:.0f} MiB for a file of {file.bytes / MIB:.0f} MiB"
     client.files.delete(file.id)
     full = refused(openai.APIStatusError, lambda: send(client, text * 2))
     assert full.status_code == 413, full
