@@ -25,7 +25,11 @@ class FakeEngine : public EngineDoor {
   std::chrono::milliseconds pause{0};
   std::optional<Error> refuse;       // submit() fails with it
   bool has_memory = true;            // else submit() throws
-  std::optional<Error> fail_at_end;  // instead of the last token
+  std::optional<Error> fail_at_end;  // instead of the last token; while answers are under way by set_fail_at_end()
+  void set_fail_at_end(std::optional<Error> error) {
+    std::lock_guard lock(mutex_);
+    fail_at_end = std::move(error);
+  }
   std::optional<std::string> trouble_text;
   EngineStats shown_stats;
 
@@ -166,11 +170,13 @@ class FakeEngine : public EngineDoor {
       event.has_logprob = true;
       event.logprob = -0.5f + 0.25f * static_cast<float>(branch);
       if (i + 1 == count) event.finish = FinishReason::kLength;
+      std::unique_lock lock(mutex_);
       if (i + 1 == count && fail_at_end) {
         event.finish = FinishReason::kError;
         event.error = *fail_at_end;
         event.token = -1;
       }
+      lock.unlock();
       ++num_told_;
       sink.on_events({&event, 1});
     }

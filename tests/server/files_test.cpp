@@ -612,7 +612,7 @@ TEST_CASE("an engine without room is asked again") {
   for (int i = 0; i < 1000 && run.engine->requests().empty(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   run.engine->wait_ended();
-  run.engine->fail_at_end.reset();
+  run.engine->set_fail_at_end(std::nullopt);
   const StoredBatch done = wait_over(*at.store, batch);
   CHECK(done.num_completed == 1);
   CHECK(run.engine->requests().size() == 2);

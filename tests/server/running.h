@@ -6,7 +6,10 @@
 
 #include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <ostream>
 #include <sstream>
+#include <streambuf>
 #include <string>
 #include <thread>
 #include <utility>
@@ -22,6 +25,39 @@ namespace llmrt::server {
 namespace asio = boost::asio;
 namespace json = boost::json;
 using tcp = asio::ip::tcp;
+
+// A log's lines, which may be read while others are written.
+class LogLines final : public std::ostream {
+ public:
+  LogLines() : std::ostream(nullptr) { rdbuf(&text_); }
+  std::string str() const { return text_.str(); }
+
+ private:
+  class Text final : public std::streambuf {
+   public:
+    std::string str() const {
+      std::lock_guard lock(mutex_);
+      return text_;
+    }
+
+   private:
+    std::streamsize xsputn(const char* bytes, std::streamsize count) override {
+      std::lock_guard lock(mutex_);
+      text_.append(bytes, static_cast<size_t>(count));
+      return count;
+    }
+    int_type overflow(int_type byte) override {
+      std::lock_guard lock(mutex_);
+      text_.push_back(static_cast<char>(byte));
+      return byte;
+    }
+
+    mutable std::mutex mutex_;
+    std::string text_;
+  };
+
+  Text text_;
+};
 
 class Client {
  public:
@@ -99,7 +135,7 @@ struct Running {
     return client.read_all();
   }
   std::shared_ptr<FakeEngine> engine = std::make_shared<FakeEngine>();
-  std::ostringstream lines;  // the log; to be read when no request is under way
+  LogLines lines;
   std::unique_ptr<Server> server;
   std::thread thread;
 };
