@@ -64,7 +64,8 @@ void MetricsWriter::sample(std::string_view name, std::string_view number, const
     append("{}{}=\"{}\"", std::exchange(before, ","), label, label_value(text));
   };
   for (const auto& [label, text] : common_) {
-    const bool is_own = std::any_of(labels.begin(), labels.end(), [&](const auto& own) { return own.first == label; });
+    const bool is_own =
+        std::any_of(labels.begin(), labels.end(), [&label = label](const auto& own) { return own.first == label; });
     if (!is_own) add(label, text);
   }
   for (const auto& [label, text] : labels) add(label, text);
