@@ -20,7 +20,7 @@ void AdapterPool::drop() {
 }
 
 Status AdapterPool::create(const AdapterPoolConfig& config, size_t num_groups, MemoryBook* book, cudaStream_t stream) {
-  const uint64_t table_bytes = uint64_t{config.slots_max} * num_groups * sizeof(AdapterEntry);
+  const uint64_t table_bytes = adapter_table_bytes(config.slots_max, num_groups);
   if (config.slots_max > kAdapterSlotsMax || config.bytes < table_bytes)
     return make_error(ErrorCode::kInvalidArgument,
                       "create_adapter_pool: expected at most {} slots and at least {} bytes, found {} and {}",

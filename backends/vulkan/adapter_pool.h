@@ -6,12 +6,14 @@
 #include <span>
 
 #include "backends/vulkan/memory.h"
+#include "backends/vulkan/queue.h"
 #include "backends/vulkan/resources.h"
 #include "backends/vulkan/transfer.h"
 #include "core/backend/backend.h"
 
 namespace llmrt::vulkan {
 
+// The device is idle when it goes.
 class AdapterPool {
  public:
   static constexpr uint64_t kStagingBytes = 4 << 20;  // of a buffer
@@ -22,8 +24,6 @@ class AdapterPool {
   static Result<std::unique_ptr<AdapterPool>> create(const Device& device, MemoryBook* book, Transfer* transfer,
                                                      const AdapterPoolConfig& config, size_t num_groups,
                                                      View* pool_view);
-  ~AdapterPool();  // the device is idle
-
   // Copies the bytes to staging buffers; waits only where all of these hold bytes that the device has not copied yet.
   Status write(uint64_t offset, std::span<const std::byte> bytes);
   // Hands over to the queue what was written so far.
@@ -37,13 +37,11 @@ class AdapterPool {
     uint64_t submitted = 0;  // timeline value of its last copies
   };
   explicit AdapterPool(const Device& device) : device_(device) {}
-  Status create_commands();
   Status begin(Staging* staging);
 
   const Device& device_;
   RangeSet memory_;
-  VkCommandPool commands_ = VK_NULL_HANDLE;
-  VkSemaphore timeline_ = VK_NULL_HANDLE;
+  std::unique_ptr<Queue> queue_;
   Staging staging_[kNumStaging];
   uint32_t current_ = 0;
   uint64_t submissions_ = 0;

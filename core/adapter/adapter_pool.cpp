@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "core/base/check.h"
-#include "core/base/checked_math.h"
 
 namespace llmrt {
 namespace {
@@ -16,22 +15,19 @@ uint64_t pages_of(const AdapterImage& image) {
   for (const AdapterRun& run : image.runs) sum += ceil_div(run.size, kAdapterPageBytes);
   return sum;
 }
-uint64_t table_row_bytes(const AdapterPoolLimits& limits) {
-  return uint64_t{limits.num_groups} * sizeof(AdapterEntry);
-}
-uint64_t table_bytes(const AdapterPoolLimits& limits) {
-  return round_up(limits.slots_max * table_row_bytes(limits), kAdapterPageBytes);
-}
 uint32_t pages_in(const AdapterPoolLimits& limits) {
   LLMRT_CHECK(limits.bytes / kAdapterUnitBytes <= UINT32_MAX, "offsets in the pool fit into 32 bits");
-  const uint64_t table = table_bytes(limits);
-  return limits.bytes < table ? 0 : static_cast<uint32_t>((limits.bytes - table) / kAdapterPageBytes);
+  const uint64_t begin = adapter_pages_begin(limits.slots_max, limits.num_groups);
+  return limits.bytes < begin ? 0 : static_cast<uint32_t>((limits.bytes - begin) / kAdapterPageBytes);
 }
 
 }  // namespace
 
 AdapterPool::AdapterPool(const AdapterPoolLimits& limits)
-    : limits_(limits), pages_begin_(table_bytes(limits)), pages_(pages_in(limits)), slots_(limits.slots_max) {}
+    : limits_(limits),
+      pages_begin_(adapter_pages_begin(limits.slots_max, limits.num_groups)),
+      pages_(pages_in(limits)),
+      slots_(limits.slots_max) {}
 
 AdapterPool::Known& AdapterPool::known_of(std::shared_ptr<const AdapterImage> image, TimeNs now) {
   const auto [at, is_new] = adapters_.try_emplace(image->digest);
@@ -78,7 +74,7 @@ Status AdapterPool::check_fits(const AdapterImage& image) const {
 Result<AdapterTicket> AdapterPool::want(std::shared_ptr<const AdapterImage> image, TimeNs now) {
   if (auto status = check_fits(*image); !status) return status.error();
   Known& adapter = known_of(std::move(image), now);
-  const bool is_there = adapter.slot && slots_[*adapter.slot].state == SlotState::kResident;
+  const bool is_there = is_in(adapter, SlotState::kResident);
   ++(is_there ? num_hits_ : num_misses_);
   return add_ticket(adapter, now);
 }
@@ -88,7 +84,7 @@ Result<bool> AdapterPool::try_hold(AdapterTicket id, TimeNs now) {
   if (ticket.holds) return true;
   if (ticket.refusal) return *ticket.refusal;
   const Known& adapter = *ticket.adapter;
-  if (!adapter.slot || slots_[*adapter.slot].state != SlotState::kResident) return false;
+  if (!is_in(adapter, SlotState::kResident)) return false;
   const Known* first = adapter.pin ? nullptr : head();  // whoever waits cannot have the room of a pinned one
   if (first != nullptr && id > *first->waiting.begin() && is_patience_over(*first, now)) return false;
   take_hold(id, ticket);
@@ -159,7 +155,7 @@ Status AdapterPool::pin(std::shared_ptr<const AdapterImage> image, TimeNs now) {
   ++num_pinned_;
   const AdapterTicket id = add_ticket(adapter, now);
   adapter.pin = id;
-  if (adapter.slot && slots_[*adapter.slot].state == SlotState::kResident) take_hold(id, tickets_.at(id));
+  if (is_in(adapter, SlotState::kResident)) take_hold(id, tickets_.at(id));
   return {};
 }
 
@@ -178,8 +174,7 @@ void AdapterPool::discard(const Digest& digest, TimeNs now) {
   const auto found = adapters_.find(digest);
   if (found == adapters_.end()) return;
   const Known& adapter = found->second;
-  const bool is_idle = adapter.slot && adapter.num_holds == 0 && adapter.waiting.empty() &&
-                       slots_[*adapter.slot].state == SlotState::kResident;
+  const bool is_idle = is_in(adapter, SlotState::kResident) && adapter.num_holds == 0 && adapter.waiting.empty();
   if (is_idle) evict(*adapter.slot, now);
 }
 
@@ -351,21 +346,11 @@ void AdapterPool::write_slot(AdapterSlot i, uint64_t* bytes_left) {
   };
   for (; slot.run_idx < slot.runs.size(); ++slot.run_idx, slot.num_bytes = 0)
     if (!write(page_offset(slot.runs[slot.run_idx].first), image.run_bytes(image.runs[slot.run_idx]))) return;
-  if (!write(i * table_row_bytes(limits_), std::as_bytes(std::span(slot.entries)))) return;
+  if (!write(adapter_table_bytes(i, limits_.num_groups), std::as_bytes(std::span(slot.entries)))) return;
   slot.state = SlotState::kResident;
   ++num_loads_;
   may_place_ = true;
   if (adapter.pin) take_hold(*adapter.pin, tickets_.at(*adapter.pin));
-}
-
-bool AdapterPool::is_loading(const Digest& digest) const {
-  const auto found = adapters_.find(digest);
-  return found != adapters_.end() && found->second.slot && slots_[*found->second.slot].state == SlotState::kLoading;
-}
-
-bool AdapterPool::is_resident(const Digest& digest) const {
-  const auto found = adapters_.find(digest);
-  return found != adapters_.end() && found->second.slot && slots_[*found->second.slot].state == SlotState::kResident;
 }
 
 AdapterPoolFigures AdapterPool::figures() const {
@@ -437,7 +422,7 @@ std::string AdapterPool::audit_tickets() const {
     if (adapter.num_holds != holds[&adapter] || adapter.waiting.size() != waiting[&adapter])
       return fmt::format("adapter {}: expected {} holds and {} that wait, found {} and {}", to_hex(digest),
                          holds[&adapter], waiting[&adapter], adapter.num_holds, adapter.waiting.size());
-    if (adapter.num_holds > 0 && (!adapter.slot || slots_[*adapter.slot].state != SlotState::kResident))
+    if (adapter.num_holds > 0 && !is_in(adapter, SlotState::kResident))
       return fmt::format("adapter {}: held, but not in the pool", to_hex(digest));
     if (!adapter.slot && !adapter.pin && adapter.num_holds == 0 && adapter.waiting.empty())
       return fmt::format("adapter {}: kept for nobody", to_hex(digest));

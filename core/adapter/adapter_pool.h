@@ -31,6 +31,7 @@
 
 #include "core/adapter/adapter_image.h"
 #include "core/adapter/page_runs.h"
+#include "core/base/checked_math.h"
 #include "core/base/clock.h"
 #include "core/base/status.h"
 
@@ -53,6 +54,11 @@ struct AdapterWrite {
   uint64_t pool_offset = 0;  // a multiple of kAdapterUnitBytes, as is the span's size
   std::span<const std::byte> bytes;
 };
+
+// Bytes in front of the pages: the table, in whole pages.
+constexpr uint64_t adapter_pages_begin(uint64_t slots, uint64_t weight_groups) {
+  return round_up(adapter_table_bytes(slots, weight_groups), kAdapterPageBytes);
+}
 
 struct AdapterPoolFigures {
   uint64_t num_hits = 0, num_misses = 0;  // tickets whose adapter was in the pool, or was not
@@ -92,8 +98,8 @@ class AdapterPool {
   // before each submission; all that it gives is in the pool when the submission's work runs.
   std::span<const AdapterWrite> next_writes(uint64_t bytes_max, TimeNs now);
 
-  bool is_resident(const Digest& digest) const;
-  bool is_loading(const Digest& digest) const;
+  bool is_resident(const Digest& digest) const { return is_in(digest, SlotState::kResident); }
+  bool is_loading(const Digest& digest) const { return is_in(digest, SlotState::kLoading); }
   AdapterPoolFigures figures() const;
   // Empty when the books balance. O(pages + tickets).
   std::string audit() const;
@@ -128,6 +134,13 @@ class AdapterPool {
     std::optional<Error> refusal;
   };
 
+  bool is_in(const Known& adapter, SlotState state) const {
+    return adapter.slot && slots_[*adapter.slot].state == state;
+  }
+  bool is_in(const Digest& digest, SlotState state) const {
+    const auto found = adapters_.find(digest);
+    return found != adapters_.end() && is_in(found->second, state);
+  }
   Known& known_of(std::shared_ptr<const AdapterImage> image, TimeNs now);
   AdapterTicket add_ticket(Known& adapter, TimeNs now);
   Error never_fits(uint64_t num_pages) const;

@@ -67,9 +67,9 @@ class ValidatingBackend final : public Backend {
     const uint64_t entries = uint64_t{config.slots_max} * limits_.weights.groups.size();
     if (config.slots_max > kAdapterSlotsMax)
       return invalid("adapter pool: slots_max: expected at most {}, found {}", kAdapterSlotsMax, config.slots_max);
-    if (config.bytes > 0 && config.bytes < entries * sizeof(AdapterEntry))
-      return invalid("adapter pool: bytes: expected at least {}, found {}", entries * sizeof(AdapterEntry),
-                     config.bytes);
+    const uint64_t table_bytes = adapter_table_bytes(config.slots_max, limits_.weights.groups.size());
+    if (config.bytes > 0 && config.bytes < table_bytes)
+      return invalid("adapter pool: bytes: expected at least {}, found {}", table_bytes, config.bytes);
     limits_.adapters = config;
     limits_.adapter_table.assign(entries, {});
     return inner_->create_adapter_pool(config);

@@ -23,17 +23,10 @@ uint32_t number_of(const Digest& digest) {
   return numbers.try_emplace(digest, static_cast<uint32_t>(numbers.size() + 1)).first->second;
 }
 
-AdapterPoolLimits limits_of(const EngineConfig& config, const Model& model, DType dtype) {
-  return {.bytes = adapter_pool_bytes(config.adapters, model, dtype),
-          .slots_max = config.adapters.slots,
-          .num_groups = static_cast<uint32_t>(model.weights.groups.size())};
-}
-
 }  // namespace
 
 uint64_t adapter_pool_bytes(const AdapterConfig& config, const Model& model, DType dtype) {
   if (config.slots == 0) return 0;
-  const uint64_t table = uint64_t{config.slots} * model.weights.groups.size() * sizeof(AdapterEntry);
   uint64_t bytes = config.bytes;
   if (bytes == 0) {
     for (const WeightGroup& group : model.weights.groups)
@@ -42,12 +35,7 @@ uint64_t adapter_pool_bytes(const AdapterConfig& config, const Model& model, DTy
                           kAdapterPageBytes);
     bytes *= config.slots;
   }
-  return round_up(table, kAdapterPageBytes) + round_up(bytes, kAdapterPageBytes);
-}
-
-std::unique_ptr<AdapterHost> make_adapter_host(const EngineConfig& config, const Model& model, Backend* backend) {
-  if (config.adapters.slots == 0) return nullptr;
-  return std::make_unique<AdapterHost>(limits_of(config, model, backend->caps().activation_dtype), backend);
+  return adapter_pages_begin(config.slots, model.weights.groups.size()) + round_up(bytes, kAdapterPageBytes);
 }
 
 Result<ReadyAdapter> read_adapter(const std::string& path, const Model& model, const AdapterConfig& config,

@@ -17,8 +17,6 @@ namespace llmrt {
 
 // Bytes of the pool of adapters that the config asks for; 0 = none.
 uint64_t adapter_pool_bytes(const AdapterConfig& config, const Model& model, DType dtype);
-// For a backend that has the pool; null without one.
-std::unique_ptr<class AdapterHost> make_adapter_host(const EngineConfig& config, const Model& model, Backend* backend);
 // Engine::load_adapter.
 Result<ReadyAdapter> read_adapter(const std::string& path, const Model& model, const AdapterConfig& config,
                                   const Caps& caps);

@@ -583,7 +583,12 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, std::
   if (!disk) return disk.error();
   impl->disk = *std::move(disk);
   scheduler.disk = impl->disk.get();
-  impl->adapters = make_adapter_host(impl->config, *impl->model, impl->backend.get());
+  if (impl->memory_plan.adapter_bytes > 0)
+    impl->adapters = std::make_unique<AdapterHost>(
+        AdapterPoolLimits{.bytes = impl->memory_plan.adapter_bytes,
+                          .slots_max = impl->config.adapters.slots,
+                          .num_groups = static_cast<uint32_t>(impl->model->weights.groups.size())},
+        impl->backend.get());
   scheduler.adapters = impl->adapters.get();
   impl->scheduler = std::make_unique<Scheduler>(std::move(scheduler));
   impl->flights.emplace(impl->lowering.get(), impl->backend.get());

@@ -32,6 +32,11 @@ struct AdapterEntry {
 };
 static_assert(sizeof(AdapterEntry) == 80);
 
+// Bytes of the table in front of a pool.
+constexpr uint64_t adapter_table_bytes(uint64_t slots, uint64_t weight_groups) {
+  return slots * weight_groups * sizeof(AdapterEntry);
+}
+
 // y[t] = A x[t] for each row t that has an adapter, by the slot's entry for `group`; what stands in other rows, and
 // beyond the entry's rank, is unspecified. A row's sums depend on nothing but the row and its adapter.
 struct AdapterShrink {
