@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <filesystem>
 #include <system_error>
 
 #include "core/base/utf8.h"
 #include "server/adapter_shelf.h"
 #include "server/fields.h"
+#include "server/rfc3339.h"
 #include "server/shared_fields.h"
 
 namespace llmrt::server {
@@ -81,9 +81,7 @@ ApiResult<json::object> load_adapter(const json::object& body, const ServedModel
     error.param = "lora_path";
     return error;
   }
-  const int64_t now =
-      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  const Status added = model.adapters->add({name, model.id, place.string(), *ready, now});
+  const Status added = model.adapters->add({name, model.id, place.string(), *ready, unix_seconds()});
   if (!added) return to_api_error(added.error());
   return json::object{{"status", "loaded"}, {"id", name}, {"parent", model.id}, {"rank", ready->rank_max}};
 }

@@ -4,11 +4,9 @@
 // bound, are made here, so that changed headers stay whole files. Seeds: corpus/adapter, written by
 // make_adapter_corpus.py.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,16 +14,14 @@
 #include "core/adapter/adapter_files.h"
 #include "core/adapter/adapter_image.h"
 #include "core/base/check.h"
-#include "core/base/checked_math.h"
 #include "core/model/load_file.h"
 #include "core/weights/gguf.h"
+#include "tests/fuzz/safetensors_text.h"
 #include "tests/weights/gguf_bytes.h"
 
 namespace {
 
 using namespace llmrt;
-
-constexpr uint64_t kDataBytesMax = 64u << 10;
 
 std::shared_ptr<const Model> tiny_llama() {
   static const std::string bytes = test::tiny_model().build();
@@ -34,30 +30,6 @@ std::shared_ptr<const Model> tiny_llama() {
   auto model = load_from_source(*source, "tiny");
   LLMRT_CHECK(model.ok(), "the model for fuzzing is whole");
   return *model;
-}
-
-// The largest number of all data_offsets, as far as they are numbers.
-uint64_t data_bytes(std::string_view header) {
-  constexpr std::string_view kKey = "\"data_offsets\"";
-  uint64_t most = 0;
-  for (size_t at = header.find(kKey); at != std::string_view::npos; at = header.find(kKey, at + 1)) {
-    const std::string_view list = header.substr(at, header.substr(at).find(']'));
-    for (size_t i = kKey.size(); i < list.size();) {
-      uint64_t number = 0;
-      const auto [end, error] = std::from_chars(list.data() + i, list.data() + list.size(), number);
-      if (error == std::errc() && number <= kDataBytesMax) most = std::max(most, number);
-      i = std::max<size_t>(i + 1, static_cast<size_t>(end - list.data()));
-    }
-  }
-  return most;
-}
-
-std::string safetensors_of(std::string_view text) {
-  std::string header(text);
-  header.resize(round_up(header.size(), sizeof(uint64_t)), ' ');
-  std::string file = test::raw<uint64_t>(header.size()) + header;
-  file.append(data_bytes(header), '\x3c');
-  return file;
 }
 
 void use(const Model& model, const Adapter& adapter) {
@@ -88,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (is_gguf(bytes)) return read_gguf_adapter(bytes, *model, "fuzz");
     const std::string_view all(reinterpret_cast<const char*>(data), size);
     const size_t zero = std::min(all.find('\0'), all.size());
-    const std::string weights = safetensors_of(all.substr(std::min(zero + 1, all.size())));
+    const std::string weights = test::safetensors_of(all.substr(std::min(zero + 1, all.size())));
     return read_peft_adapter(all.substr(0, zero), test::as_span(weights), *model, "fuzz");
   };
   const auto adapter = read();

@@ -6,10 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -18,10 +16,10 @@
 #include <vector>
 
 #include "core/base/check.h"
-#include "core/base/checked_math.h"
 #include "core/model/load_file.h"
 #include "core/text/tokenizer.h"
 #include "core/weights/hf_folder.h"
+#include "tests/fuzz/safetensors_text.h"
 
 namespace {
 
@@ -29,7 +27,6 @@ using namespace llmrt;
 namespace fs = std::filesystem;
 
 constexpr char kMark = '\x1f';
-constexpr uint64_t kDataBytesMax = 64u << 10;
 
 struct FileKind {
   char letter;
@@ -51,41 +48,13 @@ constexpr FileKind kFiles[] = {
     {'B', "b.safetensors"},
 };
 
-// The largest number of all data_offsets, as far as they are numbers.
-uint64_t data_bytes(std::string_view header) {
-  constexpr std::string_view kKey = "\"data_offsets\"";
-  uint64_t most = 0;
-  for (size_t at = header.find(kKey); at != std::string_view::npos; at = header.find(kKey, at + 1)) {
-    const std::string_view list = header.substr(at, header.substr(at).find(']'));
-    for (size_t i = kKey.size(); i < list.size();) {
-      uint64_t number = 0;
-      const auto [end, error] = std::from_chars(list.data() + i, list.data() + list.size(), number);
-      if (error == std::errc() && number <= kDataBytesMax) most = std::max(most, number);
-      i = std::max<size_t>(i + 1, static_cast<size_t>(end - list.data()));
-    }
-  }
-  return most;
-}
-
-// Writers of such files align the data by spaces behind the header.
-std::string safetensors_of(std::string_view text) {
-  std::string header(text);
-  header.resize(round_up(header.size(), sizeof(uint64_t)), ' ');
-  const uint64_t length = header.size();
-  std::string file(sizeof length, '\0');
-  std::memcpy(file.data(), &length, sizeof length);
-  file += header;
-  file.append(data_bytes(header), '\x3c');
-  return file;
-}
-
 std::map<std::string, std::string> files_of(std::string_view input) {
   std::map<std::string, std::string> files;
   for (size_t at = input.find(kMark); at != std::string_view::npos && at + 1 < input.size();) {
     const size_t end = input.find(kMark, at + 2);
     const std::string_view content = input.substr(at + 2, end == std::string_view::npos ? end : end - at - 2);
     if (const auto kind = std::ranges::find(kFiles, input[at + 1], &FileKind::letter); kind != std::end(kFiles))
-      files[kind->name] = kind->letter < 'a' ? safetensors_of(content) : std::string(content);
+      files[kind->name] = kind->letter < 'a' ? test::safetensors_of(content) : std::string(content);
     at = end;
   }
   return files;
