@@ -62,7 +62,7 @@ ApiResult<PageText> model_page(const PageQuery& query) {
   const SeenModel& model = models[std::get<ModelIdx>(found)];
   const std::shared_ptr<AdapterShelf> shelf = shelf_of(models);
   const std::optional<ShelvedAdapter> adapter = shelf ? shelf->find(name) : std::nullopt;
-  return page_of(adapter && model.loaded ? adapter_card(*adapter, model.loaded->model) : model_card(model));
+  return page_of(adapter && model.loaded ? adapter_card(*adapter, model) : model_card(model));
 }
 ApiResult<PageText> no_response_page(const PageQuery& query) {
   ApiError error = http_error(404, "not_found",

@@ -23,9 +23,12 @@ json::object model_card(const SeenModel& model) {
   card["state"] = model_state_name(model.figures.state);
   return card;
 }
-json::object adapter_card(const ShelvedAdapter& adapter, const ServedModel& model) {
-  return {{"id", adapter.name},   {"object", "model"},       {"created", adapter.created},        {"owned_by", "llmrt"},
-          {"root", adapter.name}, {"parent", adapter.model}, {"max_model_len", model.context_max}};
+json::object adapter_card(const ShelvedAdapter& adapter, const SeenModel& model) {
+  json::object card = model_card(model);
+  card["id"] = card["root"] = adapter.name;
+  card["created"] = adapter.created;
+  card["parent"] = adapter.model;
+  return card;
 }
 
 std::shared_ptr<AdapterShelf> shelf_of(const std::vector<SeenModel>& models) {
@@ -40,8 +43,7 @@ json::object model_list(const std::vector<SeenModel>& models) {
   if (const std::shared_ptr<AdapterShelf> shelf = shelf_of(models))
     for (const ShelvedAdapter& adapter : shelf->all())
       for (const SeenModel& model : models)
-        if (model.loaded && model.figures.name == adapter.model)
-          cards.push_back(adapter_card(adapter, model.loaded->model));
+        if (model.loaded && model.figures.name == adapter.model) cards.push_back(adapter_card(adapter, model));
   // Codex looks for `models`, with descriptions that it ships for its own models; without the name it logs an error.
   return {{"object", "list"}, {"data", std::move(cards)}, {"models", json::array()}};
 }

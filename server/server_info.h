@@ -16,8 +16,8 @@ namespace llmrt::server {
 // OpenAI's cards, with the state of each model, and our health.
 boost::json::object model_card(const SeenModel& model);
 boost::json::object model_list(const std::vector<SeenModel>& models);
-// An adapter's card, as vLLM has it: `parent` is its model, `root` its name.
-boost::json::object adapter_card(const ShelvedAdapter& adapter, const ServedModel& model);
+// An adapter's card: its model's, with its own name; as vLLM has it, `parent` is the model and `root` its name.
+boost::json::object adapter_card(const ShelvedAdapter& adapter, const SeenModel& model);
 // The shelf of the models' adapters, as far as one is loaded; null: there is none.
 std::shared_ptr<AdapterShelf> shelf_of(const std::vector<SeenModel>& models);
 boost::json::object health(const std::vector<SeenModel>& models);

@@ -132,6 +132,8 @@ def run(place):
     check("lists name them with their parent", cards == {"smol": None, "first": "smol", "second": "smol"}, cards)
     status, card = server.call("/v1/models/second")
     check("so does the card of one", card.get("parent") == "smol", card)
+    members = {"id", "object", "created", "owned_by", "state"}  # that the served document has of a model's card
+    check("cards have what a model's has", all(members <= each.keys() for each in [*told["data"], card]), told)
     check("another adapter, another answer", server.complete("second")[0] not in (base[0], first[0]))
 
     asked = {"prompt": PROMPT, "max_tokens": 1}
