@@ -24,10 +24,10 @@ endforeach()
 find_package(CUDAToolkit REQUIRED)
 
 llmrt_library(backends/cuda DEPS core/base core/platform core/ops core/backend core/kv core/weights core/sample
-              LINK CUDA::cudart_static Threads::Threads ${CMAKE_DL_LIBS} NO_UNITY)
+              LINK CUDA::cudart_static Threads::Threads ${CMAKE_DL_LIBS})
 target_include_directories(llmrt_backends_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 
-if("90a" IN_LIST LLMRT_CUDA_ARCHITECTURES)
+if(LLMRT_CUDA_ARCHITECTURES MATCHES "90a")
   target_compile_definitions(llmrt_backends_cuda PRIVATE LLMRT_CUDA_90A=1)
 endif()
 

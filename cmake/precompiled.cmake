@@ -1,8 +1,8 @@
-# The standard library's and fmt's headers, parsed once for all that link llmrt_options with the same kind of code: two
-# thirds of a small file's compile time. Boost's and CLI11's take most of the time of a file that includes them.
+# Headers that are parsed once for all that link llmrt_options with the same kind of code: the standard library's and
+# fmt's are two thirds of a small file's compile time; Catch2's, Boost's and CLI11's most of that of a file with them.
 #
 # llmrt_precompiled(<target> [<header>...])
-# With headers of its own the target precompiles those and the common ones for itself.
+# The common headers and these. Targets with the same ones share what was made of them.
 option(LLMRT_PRECOMPILED "Precompile common headers (makes a first build faster)" ON)
 
 set(llmrt_common_headers
@@ -24,18 +24,15 @@ function(llmrt_precompiled target)
   if(NOT LLMRT_PRECOMPILED OR type STREQUAL "INTERFACE_LIBRARY")
     return()
   endif()
-  if(ARGN)
-    target_precompile_headers(${target} PRIVATE ${llmrt_common_headers} ${ARGN})
-    return()
-  endif()
   # Libraries are -fPIC, programs -fPIE: a header precompiled for one does not serve the other.
   set(kind library)
   if(type STREQUAL "EXECUTABLE")
     set(kind program)
   endif()
-  set(owner llmrt_precompiled_${kind})
+  string(MAKE_C_IDENTIFIER "${ARGN}" headers)
+  set(owner llmrt_precompiled_${kind}${headers})
   if(NOT TARGET ${owner})
-    set(source ${CMAKE_BINARY_DIR}/generated/precompiled_${kind}.cpp)
+    set(source ${CMAKE_BINARY_DIR}/generated/${owner}.cpp)
     if(kind STREQUAL "program")
       file(CONFIGURE OUTPUT ${source} CONTENT "int main() {}\n")
       add_executable(${owner} ${source})
@@ -44,7 +41,20 @@ function(llmrt_precompiled target)
       add_library(${owner} OBJECT ${source})
     endif()
     target_link_libraries(${owner} PRIVATE llmrt_options llmrt_fmt Threads::Threads)
-    target_precompile_headers(${owner} PRIVATE ${llmrt_common_headers})
+    if("${ARGN}" MATCHES "boost/")
+      target_link_libraries(${owner} PRIVATE Boost::json)
+    endif()
+    if("${ARGN}" MATCHES "CLI/")
+      target_link_libraries(${owner} PRIVATE llmrt_cli11)
+    endif()
+    if("${ARGN}" MATCHES "catch2/")
+      target_link_libraries(${owner} PRIVATE Catch2::Catch2)
+    endif()
+    # At the level of what shares it: GCC 12 fails on headers of another one.
+    if("${ARGN}" MATCHES "CLI/" OR (kind STREQUAL "program" AND "${ARGN}" MATCHES "catch2/"))
+      target_compile_options(${owner} PRIVATE ${llmrt_light_options})
+    endif()
+    target_precompile_headers(${owner} PRIVATE ${llmrt_common_headers} ${ARGN})
   endif()
   target_precompile_headers(${target} REUSE_FROM ${owner})
 endfunction()

@@ -30,8 +30,11 @@ add_custom_command(
   COMMENT "Embedding SPIR-V")
 
 llmrt_library(backends/vulkan DEPS core/base core/platform core/ops core/backend core/kv core/weights
-              LINK Threads::Threads ${CMAKE_DL_LIBS} NO_UNITY)
+              LINK Threads::Threads ${CMAKE_DL_LIBS})
 target_sources(llmrt_backends_vulkan PRIVATE ${spirv_source})
+# Names in anonymous namespaces that another file has, too; an array of megabytes.
+set_source_files_properties(${CMAKE_SOURCE_DIR}/backends/vulkan/kernels/latent.cpp ${spirv_source}
+                            PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 target_include_directories(llmrt_backends_vulkan SYSTEM PRIVATE ${vulkan_include})
 # Vulkan's structures start with their type and are zero otherwise.
 target_compile_options(llmrt_backends_vulkan PRIVATE -Wno-missing-field-initializers)

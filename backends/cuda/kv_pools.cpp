@@ -7,13 +7,13 @@
 namespace llmrt::cuda {
 namespace {
 
-constexpr uint64_t kAlignment = 256;
+constexpr uint64_t kPoolAlignment = 256;
 
 uint64_t layer_bytes(const KvGroup& group, uint32_t num_blocks) {
-  return round_up(num_blocks * group.data_bytes_block_layer(), kAlignment);
+  return round_up(num_blocks * group.data_bytes_block_layer(), kPoolAlignment);
 }
 uint64_t scales_bytes(const KvGroup& group, uint32_t num_blocks) {
-  return round_up(num_blocks * group.scale_bytes_block_layer() * group.num_layers, kAlignment);
+  return round_up(num_blocks * group.scale_bytes_block_layer() * group.num_layers, kPoolAlignment);
 }
 uint64_t pool_bytes(const KvGroup& group, uint32_t num_blocks) {
   return layer_bytes(group, num_blocks) * group.num_layers + scales_bytes(group, num_blocks);

@@ -23,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 PROGRAM = os.environ["LLMRT_PROGRAM"]
 MODEL = os.environ["LLMRT_TEST_MODEL"]
 DEVICE = os.environ.get("LLMRT_TEST_DEVICE", "auto")
+KEY = "k" * 32
 NAME = 'odd "name"\\ of\na model, {le="1"} # EOF \u00e4'
 
 TEXT, OPEN = "text/plain; version=0.0.4; charset=utf-8", "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -38,11 +39,12 @@ ACCEPT_2_30 = "application/openmetrics-text; version=0.0.1,text/plain;version=0.
 
 
 class Server:
-    def __init__(self):
+    def __init__(self, folder):
         self.process = subprocess.Popen(
             [PROGRAM, "serve", MODEL, "--port", "0", "--name", NAME, "--device", DEVICE, "--kv-tokens", "4096",
-             "--metrics-compat", "vllm"],
-            stderr=subprocess.PIPE, text=True)
+             "--metrics-compat", "vllm", "--kv-disk", f"{folder}/disk", "--kv-disk-gib", "1", "--files-dir",
+             f"{folder}/files", "--adapters-dir", folder],  # every metric is there
+            env={**os.environ, "LLMRT_API_KEY": KEY}, stderr=subprocess.PIPE, text=True)
         log = []
         for line in self.process.stderr:
             log.append(line)
@@ -56,13 +58,15 @@ class Server:
     def metrics(self, accept=None):
         """Content-Type and text."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}/metrics",
-                                         headers={"Accept": accept} if accept else {})
+                                         headers={"Authorization": f"Bearer {KEY}"})
+        if accept:
+            request.add_header("Accept", accept)
         with urllib.request.urlopen(request, timeout=30) as response:
             return response.headers["Content-Type"], response.read().decode()
 
     def post(self, path, body):
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(),
-                                         {"Content-Type": "application/json"})
+                                         {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"})
         try:
             with urllib.request.urlopen(request, timeout=120) as response:
                 response.read()
@@ -72,8 +76,8 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server():
-    running = Server()
+def server(tmp_path_factory):
+    running = Server(str(tmp_path_factory.mktemp("server")))
     assert running.post("/v1/completions", {"prompt": "One, two, three,", "max_tokens": 3, "n": 2}) == 200
     assert running.post("/v1/completions", {"prompt": "One", "max_tokens": 2, "stream": True}) == 200
     assert running.post("/v1/completions", {"prompt": "One", "temperature": -1}) == 400

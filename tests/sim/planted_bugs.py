@@ -42,6 +42,9 @@ class Build:
         self.dir = os.path.abspath(build_dir)
         with open(os.path.join(self.dir, "compile_commands.json")) as f:
             self.commands = {os.path.relpath(c["file"], ROOT): c for c in json.load(f)}
+        if missing := {bug[2] for bug in BUGS} - self.commands.keys():
+            raise SystemExit(f"planted_bugs: {build_dir}: expected each source with bugs to be compiled by itself, found "
+                             f"none of {', '.join(sorted(missing))}: LLMRT_UNITY_LEFT_OUT has to name their libraries")
         self.links = {program: self.link_of(program) for program in {bug[0] for bug in BUGS}}
 
     def link_of(self, program):
