@@ -393,6 +393,8 @@ Verdict Engine::Impl::judge_row(const PlanRow& row, const PlanSample& sample, co
   if (constraint && constraint->error()) return {.finish = FinishReason::kError, .error = constraint->error()};
   if (branch.tells_draws) {
     verdict.draw = Draw{result.logprob, result.processed_logprob, result.support, result.margin};
+    verdict.draw->num_drafts = row.num_drafts;
+    verdict.draw->run_idx = sample.run_idx;
     if (constraint && constraint->mask()) {
       verdict.draw->mask_digest = constraint->mask()->digest();
       verdict.draw->mask_allowed = constraint->mask()->num_allowed();

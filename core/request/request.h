@@ -77,6 +77,10 @@ struct Draw {
   // Of the mask that it was drawn under (TokenMask::digest, num_allowed); 0 and 0 without one.
   uint64_t mask_digest = 0;
   uint32_t mask_allowed = 0;
+  // Of the run of drafts that it was drawn in: how many were proposed, and how many of them stand before it, all of
+  // which were right. 0 and 0: its row had no drafts in that step.
+  uint32_t num_drafts = 0;
+  uint32_t run_idx = 0;
 };
 
 // What came of a sampled row: the one struct from the sampler to the stream. Text: the receiver keeps the bytes of all

@@ -1,5 +1,6 @@
 #include <boost/json.hpp>
 
+#include <algorithm>
 #include <limits>
 #include <unordered_map>
 
@@ -123,11 +124,21 @@ TracedDraw read_token(Line& line, const TracedBranch& branch) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const size_t position = branch.request.begun.size() + branch.draws.size();
   if (line.integer<size_t>("position") != position) line.fail("position", "the one after the last");
-  const bool is_masked = !line.is_absent("mask");
-  return {line.integer<int32_t>("token"),
-          {line.number("logprob", -kInfinity), line.number("processed_logprob", -kInfinity),
-           line.integer<uint32_t>("support"), line.number("margin", kInfinity),
-           is_masked ? line.integer<uint64_t>("mask") : 0, is_masked ? line.integer<uint32_t>("allowed") : 0}};
+  const int32_t token = line.integer<int32_t>("token");
+  Draw draw{line.number("logprob", -kInfinity), line.number("processed_logprob", -kInfinity),
+            line.integer<uint32_t>("support"), line.number("margin", kInfinity)};
+  if (!line.is_absent("mask")) {
+    draw.mask_digest = line.integer<uint64_t>("mask");
+    draw.mask_allowed = line.integer<uint32_t>("allowed");
+  }
+  if (!line.is_absent("drafts")) {
+    draw.num_drafts = line.integer<uint32_t>("drafts");
+    draw.run_idx = line.integer<uint32_t>("run");
+    if (draw.run_idx > draw.num_drafts) line.fail("run", "at most as many as \"drafts\"");
+    const uint32_t before = branch.draws.empty() ? 0 : branch.draws.back().draw.run_idx + 1;
+    if (draw.run_idx > 0 && draw.run_idx != before) line.fail("run", "0, or the one after the last");
+  }
+  return {token, draw};
 }
 
 class Parser {
@@ -175,6 +186,17 @@ class Parser {
 };
 
 }  // namespace
+
+uint64_t TracedBranch::num_proposed() const {
+  uint64_t proposed = 0;
+  for (const TracedDraw& traced : draws) proposed += traced.draw.run_idx == 0 ? traced.draw.num_drafts : 0;
+  return proposed;
+}
+
+uint64_t TracedBranch::num_accepted() const {
+  return static_cast<uint64_t>(
+      std::ranges::count_if(draws, [](const TracedDraw& traced) { return traced.draw.run_idx > 0; }));
+}
 
 Result<SampleTrace> parse_sample_trace(std::string_view text) {
   Parser parser;

@@ -39,6 +39,10 @@ struct TracedBranch {
   std::vector<std::string> processors;  // what was applied to its logits, by name, in order
   std::vector<TracedDraw> draws;        // behind request.begun
   std::string finish;                   // empty: the file ends before the branch does
+
+  // Drafts that were proposed while it was recorded, and those of them that were right and taken.
+  uint64_t num_proposed() const;
+  uint64_t num_accepted() const;
 };
 
 struct SampleTrace {

@@ -87,6 +87,10 @@ std::string token_line(RequestId id, const SamplingParams& sampling, uint32_t po
     line["mask"] = draw.mask_digest;
     line["allowed"] = draw.mask_allowed;
   }
+  if (draw.num_drafts > 0) {
+    line["drafts"] = draw.num_drafts;
+    line["run"] = draw.run_idx;
+  }
   return json::serialize(line);
 }
 

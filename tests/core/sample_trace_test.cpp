@@ -17,6 +17,7 @@
 #include "tests/fakes/fake_backend.h"
 #include "tests/fakes/fake_constraint.h"
 #include "tests/fakes/processors.h"
+#include "tests/fakes/scripted_drafts.h"
 #include "tests/fakes/sim_clock.h"
 
 using namespace llmrt;
@@ -205,6 +206,47 @@ TEST_CASE("a replay draws under the same grammar, and tells other masks") {
   REQUIRE(changed.ok());
   CHECK(changed->at(0).num_other_masks == 1);
   CHECK_FALSE(changed->at(0).is_equal());
+}
+
+TEST_CASE("a trace tells of drafts, and is replayed without") {
+  Request wanted = requests()[3];
+  const SampleTrace plain = parsed(record({wanted}));
+  std::vector<int32_t> answer, known = wanted.begun;
+  for (const TracedDraw& draw : plain.branches.at(0).draws) answer.push_back(draw.token);
+  known.insert(known.end(), answer.begin(), answer.end());
+  // Half of the drafts are right.
+  wanted.speculation =
+      Speculation{std::make_shared<ScriptedDrafts>(DraftScript{.seed = 5,
+                                                               .right_of_16 = 8,
+                                                               .always_as_many = true,
+                                                               .vocab_size = static_cast<int32_t>(kFakeVocab),
+                                                               .answers = {known}}),
+                  3};
+  const std::string text = record({wanted});
+  const SampleTrace trace = parsed(text);
+  const TracedBranch& traced = trace.branches.at(0);
+  REQUIRE(traced.draws.size() == answer.size());
+  uint64_t steps = 0;
+  for (size_t i = 0; i < answer.size(); ++i) {
+    CHECK(traced.draws[i].token == answer[i]);
+    steps += traced.draws[i].draw.run_idx == 0;
+  }
+  CHECK(traced.num_accepted() == answer.size() - steps);
+  CHECK(traced.num_accepted() > 3);
+  CHECK(traced.num_proposed() > traced.num_accepted());
+  CHECK(traced.num_proposed() <= 3 * steps);
+  Running run;
+  const auto branches = replay(*run.engine, trace, {});
+  REQUIRE(branches.ok());
+  CHECK(branches->at(0).is_equal());
+  CHECK(branches->at(0).num_drawn == answer.size());
+
+  const size_t run_at = text.find("\"run\":1");
+  REQUIRE(run_at != std::string::npos);
+  std::string hostile = text;
+  hostile.replace(run_at, 7, "\"run\":2");
+  REQUIRE_FALSE(parse_sample_trace(hostile).ok());
+  CHECK_THAT(parse_sample_trace(hostile).error().message, ContainsSubstring("run: expected"));
 }
 
 TEST_CASE("a replay goes on behind a recorded token that would end the answer today") {

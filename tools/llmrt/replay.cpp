@@ -52,7 +52,7 @@ boost::json::value margin_json(float margin) {
   return std::isinf(margin) ? boost::json::value(nullptr) : boost::json::value(static_cast<double>(margin));
 }
 
-void print_json(const std::vector<ReplayedBranch>& branches) {
+void print_json(const SampleTrace& trace, const std::vector<ReplayedBranch>& branches) {
   for (size_t i = 0; i < branches.size(); ++i) {
     const ReplayedBranch& branch = branches[i];
     boost::json::object line{{"branch", i},
@@ -60,6 +60,8 @@ void print_json(const std::vector<ReplayedBranch>& branches) {
                              {"diverged", branch.num_diverged},
                              {"first", nullptr},
                              {"other_masks", branch.num_other_masks},
+                             {"drafts_proposed", trace.branches[i].num_proposed()},
+                             {"drafts_accepted", trace.branches[i].num_accepted()},
                              {"logprob_difference_max", branch.logprob_difference_max},
                              {"error", nullptr}};
     if (branch.first)
@@ -78,13 +80,19 @@ void print_table(const SampleTrace& trace, const std::vector<ReplayedBranch>& br
   for (size_t i = 0; i < branches.size(); ++i)
     fmt::print("{:>6} {:>7} {:>9} {:>11.2g}  {}\n", i, branches[i].num_drawn, branches[i].num_diverged,
                branches[i].logprob_difference_max, verdict_text(branches[i]));
-  uint64_t num_drawn = 0, num_diverged = 0, num_recorded = 0;
-  for (const TracedBranch& branch : trace.branches) num_recorded += branch.draws.size();
+  uint64_t num_drawn = 0, num_diverged = 0, num_recorded = 0, num_proposed = 0, num_accepted = 0;
+  for (const TracedBranch& branch : trace.branches) {
+    num_recorded += branch.draws.size();
+    num_proposed += branch.num_proposed();
+    num_accepted += branch.num_accepted();
+  }
   for (const ReplayedBranch& branch : branches) {
     num_drawn += branch.num_drawn;
     num_diverged += branch.num_diverged;
   }
   fmt::print("{} of {} recorded tokens drawn again, {} equal\n", num_drawn, num_recorded, num_drawn - num_diverged);
+  if (num_proposed > 0)
+    fmt::print("recorded with drafts: {} proposed, {} right; drawn again without\n", num_proposed, num_accepted);
 }
 
 // The constraints that the trace tells of; what cannot be made is said, and its branch then is not equal.
@@ -126,7 +134,7 @@ void run(Options options) {
   bar.finish();
   if (!branches) fail(branches.error());
   if (options.json)
-    print_json(*branches);
+    print_json(trace, *branches);
   else
     print_table(trace, *branches);
   if (!std::ranges::all_of(*branches, &ReplayedBranch::is_equal)) throw Exit{kFailed};
