@@ -19,6 +19,7 @@ layout(push_constant) uniform Push {
   Words count;
   uint num_heads, nope, rank, rope_dim;
   float eps, magnitude, k_scale;  // k_scale: of an fp8-tensor pool
+  uint turns_q;                   // 1: in q, too
 };
 
 const bool kI8 = kWrite == kKvI8 || kWrite == kKvI8Block, kBlocks = kWrite == kKvI8Block || kWrite == kKvF8Block;
@@ -83,6 +84,10 @@ void main() {
       vec2 y = turned(vec2(q.f[from + at.x], q.f[from + at.y]), angle);
       query.f[to + at.x] = y.x;
       query.f[to + at.y] = y.y;
+      if (turns_q == 1u) {
+        q.f[from + at.x] = y.x;
+        q.f[from + at.y] = y.y;
+      }
     }
   }
   group_barrier();

@@ -28,6 +28,7 @@ layout(push_constant) uniform Push {
   float soft_cap;
   float v_scale;   // of an fp8-tensor pool's values, else 1
   uint row_heads;  // of a row of qkv: q, and k and v where they are there
+  uint out_shape;  // of a row of result: heads << 16 | numbers of each. Kernels of decode items have heads of kHeadDim
 };
 
 struct Item {
@@ -69,6 +70,8 @@ vec4 kv_load4(uint vector, uint i, float other) {
   return kv_scale(vector, i / 2u, other) * byte_values(data.w[vector * (kHeadDim / 4u) + i]);
 }
 
+uint out_dim() { return out_shape & 0xffffu; }
+uint out_first(uint token, uint head) { return (token * (out_shape >> 16) + head) * out_dim(); }
 uint q_first(uint token, uint head) { return (token * row_heads + head) * kHeadDim; }
 
 // soft_cap * tanh(score / soft_cap), through exp of a negative number, so that nothing overflows.

@@ -85,9 +85,10 @@ void run(Item item, uint kv_head) {
       [[unroll]] for (uint d = 0; d < kHeadDim; ++d) partials.f[to + 2u + d] = sums[r][d];
     } else {
       float inverse = inverse_sum(total[r], largest[r], head);
-      uint to = ((item.token_first + token) * num_heads + head) * kHeadDim;
+      uint to = out_first(item.token_first + token, head);
       [[unroll]] for (uint p = 0; p < kHeadDim / 2; ++p)
-        store_pair(result, to, kHeadDim, p, vec2(sums[r][2u * p], sums[r][2u * p + 1u]) * inverse, kOutDType);
+        if (2u * p < out_dim())
+          store_pair(result, to, kHeadDim, p, vec2(sums[r][2u * p], sums[r][2u * p + 1u]) * inverse, kOutDType);
     }
   }
 }

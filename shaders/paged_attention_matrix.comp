@@ -326,8 +326,8 @@ void run(Item item, uint kv_head) {
             uint to = partial_first(item, token, head) / 2u + 1u + dim / 2u;
             Pairs(partials).p[to] = floatBitsToUint(value.xy);
             Pairs(partials).p[to + 1u] = floatBitsToUint(value.zw);
-          } else {
-            uint to = (((item.token_first + token) * num_heads + head) * kHeadDim + dim) / 4u;
+          } else if (dim < out_dim()) {
+            uint to = (out_first(item.token_first + token, head) + dim) / 4u;
             if (kOutDType == kF32)
               Vec4s(result).v[to] = value;
             else

@@ -19,7 +19,7 @@ void main() {
     if (kPromptOnly && inputs.w[at + 3u] == 0u) continue;
     uint token = inputs.w[at], first = num_merges > 0u ? inputs.w[at + 1u] : 0u;
     uint count = num_merges > 0u ? inputs.w[at + 2u] : 0u, last = max(count, 1u) - 1u;
-    for (uint pair = gl_LocalInvocationID.x; pair < kHeadDim / 2u; pair += gl_WorkGroupSize.x) {
+    for (uint pair = gl_LocalInvocationID.x; pair < out_dim() / 2u; pair += gl_WorkGroupSize.x) {
       float largest = kNoScore, total = 0.0;
       vec2 sum = vec2(0.0);
       for (uint p = 0; p < count; p += kBatch) {
@@ -41,8 +41,7 @@ void main() {
           sum += weight * values[b];
         }
       }
-      store_pair(result, (token * num_heads + head) * kHeadDim, kHeadDim, pair, sum * inverse_sum(total, largest, head),
-                 kOutDType);
+      store_pair(result, out_first(token, head), kHeadDim, pair, sum * inverse_sum(total, largest, head), kOutDType);
     }
   }
 }

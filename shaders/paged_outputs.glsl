@@ -5,8 +5,7 @@ void store_outputs(Item item, uint token, uint head, uint pair, vec2 sums, float
     uint to = partial_first(item, token, head) + 2u + 2u * pair;
     partials.f[to] = sums.x;
     partials.f[to + 1u] = sums.y;
-  } else {
-    store_pair(result, ((item.token_first + token) * num_heads + head) * kHeadDim, kHeadDim, pair, sums * inverse,
-               kOutDType);
+  } else if (2u * pair < out_dim()) {
+    store_pair(result, out_first(item.token_first + token, head), kHeadDim, pair, sums * inverse, kOutDType);
   }
 }

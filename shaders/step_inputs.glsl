@@ -4,7 +4,7 @@
 const uint kFwdNumTokens = 0, kFwdNumRows = 1, kFwdNumUpdates = 2, kFwdNumCopies = 3, kFwdNumDecodeItems = 4,
            kFwdNumPromptItems = 5, kFwdNumMerges = 6, kFwdUpdates = 7, kFwdPayload = 8, kFwdCopies = 9, kFwdRows = 10,
            kFwdTokens = 11, kFwdTokenRows = 12, kFwdDecodeItems = 13, kFwdPromptItems = 14, kFwdMerges = 15, kFwdNumStores = 16,
-           kFwdStores = 17, kFwdNumLoads = 18, kFwdLoads = 19, kFwdPlaces = 22;
+           kFwdStores = 17, kFwdNumLoads = 18, kFwdLoads = 19, kFwdPlaces = 22, kFwdNumExpands = 26, kFwdExpands = 27;
 // Header words of the sample inputs.
 const uint kSmpNumRecords = 0, kSmpNumBias = 1, kSmpRecords = 2, kSmpBias = 3, kSmpNumMasks = 4, kSmpMasks = 5,
            kSmpMaskWords = 6;
@@ -17,6 +17,8 @@ const uint kUpdateSet = 0, kUpdatePatchTable = 1, kUpdateCopySlot = 2, kUpdateRe
 const uint kRecordWords = 8, kPlaceWords = 4;
 // AttentionItem: slot, token_first, num_tokens, position_first, key_begin, key_end, partial.
 const uint kItemWords = 8;
+// ExpandItem: slot, key_begin, num_keys, block.
+const uint kExpandWords = 4, kExpandItemKeys = 64;
 // MergeItem: token, partial_first, num_partials, is_prompt. BlockCopy: source, target, num_tokens, kv_group.
 const uint kMergeWords = 4, kCopyWords = 4;
 // SampleRecord: slot, token_idx, output_position, flags, forced_token, bias_first, num_bias, mask.

@@ -32,6 +32,7 @@ Status choose(const PagedAttention& op, const OpList& list, const CompileInputs&
 Status choose(const LatentRows& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const HeadMatmul& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const LatentAttention& op, const OpList& list, const CompileInputs& inputs, Launches* out);
+Status choose(const ExpandLatent& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const AdapterShrink& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const AdapterExpand& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const RunningSum& op, const OpList& list, const CompileInputs& inputs, Launches* out);

@@ -14,7 +14,7 @@ Status check(const PagedAttention& op, const CompileInputs& inputs) {
   if (op.kv_group >= inputs.pools.size())
     return make_error(ErrorCode::kInvalidArgument, "paged_attention: kv_group: expected below {}, found {}",
                       inputs.pools.size(), op.kv_group);
-  const KvGroup& group = inputs.pools[op.kv_group];
+  const KvGroup group = inputs.pools[op.kv_group].seen_by(op.num_kv_heads);
   const uint32_t multiple = 16 / kv_element_bytes(group.dtype);
   if (op.head_dim % multiple != 0 || op.head_dim > 256)
     return make_error(ErrorCode::kUnsupported,
@@ -40,7 +40,7 @@ void add(AttentionChoice choice, const PagedAttention& op, const AttentionShape&
 
 Status add_prompt(const PagedAttention& op, const AttentionShape& shape, const DeviceFacts& device, Launches* out) {
   AttentionChoice choice;
-  if (device.has_warpgroups && shape.head_dim <= 128) {
+  if (device.has_warpgroups && shape.head_dim <= 128 && op.value_dim == 0) {
     if (Status status = check_prompt_warpgroups(shape); !status) return status;
     choice.kernel = "attention_prompt_warpgroups";
     choice.which = AttentionKernel::kPromptWarpgroups;
@@ -78,11 +78,13 @@ void add_decode(const PagedAttention& op, const AttentionShape& shape, bool by_r
 
 Status choose(const PagedAttention& op, const OpList& list, const CompileInputs& inputs, Launches* out) {
   if (Status status = check(op, inputs); !status) return status;
-  const AttentionShape shape{inputs.pools[op.kv_group], op.num_heads, op.head_dim, list.num_tokens, list.decode_only};
-  const bool by_ring = can_attend_by_ring(shape, inputs.device);
+  const AttentionShape shape{inputs.pools[op.kv_group].seen_by(op.num_kv_heads), op.num_heads, op.head_dim,
+                             list.num_tokens, list.decode_only};
+  const bool prompts_alone = op.value_dim > 0;
+  const bool by_ring = !prompts_alone && can_attend_by_ring(shape, inputs.device);
   if (!list.decode_only)
     if (Status status = add_prompt(op, shape, inputs.device, out); !status) return status;
-  add_decode(op, shape, by_ring, inputs, out);
+  if (!prompts_alone) add_decode(op, shape, by_ring, inputs, out);
   if (list.decode_only && by_ring) return {};
   AttentionChoice merge;
   merge.kernel = "attention_merge";

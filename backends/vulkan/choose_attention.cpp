@@ -148,8 +148,14 @@ Result<std::vector<AttentionLaunch>> choose_attention(const Target& target, cons
   const uint32_t num_tokens = shape.num_tokens, prompt_tokens = std::min(kPromptItemTokens, num_tokens);
   if (!has_decode_kernel(target.traits, shape.head_dim))
     return std::vector<AttentionLaunch>{
-        launch_of(target, shape, choose_any_item(target, shape), std::max(num_tokens, 16u), prompt_tokens, kAllItems),
+        launch_of(target, shape, choose_any_item(target, shape), std::max(num_tokens, 16u), prompt_tokens,
+                  shape.prompts_alone ? kPromptItems : kAllItems),
         choose_merge(target, shape, false)};
+  const uint32_t prompt_items = ceil_div(num_tokens, kPromptItemTokens) * 2 + kSplitPromptItemsMax / 4;
+  const auto prompts = [&] {
+    return launch_of(target, shape, choose_prompt(target, shape), prompt_items, prompt_tokens, kPromptItems);
+  };
+  if (shape.prompts_alone) return std::vector<AttentionLaunch>{prompts(), choose_merge(target, shape, true)};
   const uint32_t works = std::max(decode_works(target) / shape.num_kv_heads, 1u);
   const uint32_t decode_items =
       shape.decode_only ? std::max(num_tokens * 8, works) : std::min(num_tokens * 8, 2 * works);
@@ -159,10 +165,7 @@ Result<std::vector<AttentionLaunch>> choose_attention(const Target& target, cons
   // Prompts first, so that rows that decode take what they leave idle. The two write different rows of out and
   // different partial results.
   decode.claims = false;
-  const uint32_t prompt_items = ceil_div(num_tokens, kPromptItemTokens) * 2 + kSplitPromptItemsMax / 4;
-  return std::vector<AttentionLaunch>{
-      launch_of(target, shape, choose_prompt(target, shape), prompt_items, prompt_tokens, kPromptItems), decode,
-      choose_merge(target, shape, true)};
+  return std::vector<AttentionLaunch>{prompts(), decode, choose_merge(target, shape, true)};
 }
 
 }  // namespace llmrt::vulkan

@@ -19,6 +19,7 @@ struct AttentionShape {
   bool soft_cap, sinks;
   uint32_t num_tokens;
   bool batch_invariant, decode_only;
+  bool prompts_alone = false;  // no decode items, and heads of out of another size
 
   uint32_t group_heads() const { return num_heads / num_kv_heads; }
 };

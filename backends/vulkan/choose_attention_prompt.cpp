@@ -177,7 +177,8 @@ AttentionChoice choose_any_item(const Target& target, const AttentionShape& shap
 
 AttentionChoice choose_prompt(const Target& target, const AttentionShape& shape) {
   const uint32_t item_tokens = std::min(kPromptItemTokens, shape.num_tokens);
-  if (has_wide_kernel(target, shape.head_dim, shape.kv_dtype)) return choose_wide(target, shape, item_tokens);
+  if (!shape.prompts_alone && has_wide_kernel(target, shape.head_dim, shape.kv_dtype))
+    return choose_wide(target, shape, item_tokens);
   if (has_matrix_kernel(target.traits, shape.head_dim)) return choose_matrix(target, shape, item_tokens);
   const bool pairs = takes_pairs(target.traits, shape);
   const uint32_t lanes = block_lanes(target.traits, shape.head_dim, pairs);

@@ -71,6 +71,7 @@ Status emit(Emitter& e, const PagedAttention& op);
 Status emit(Emitter& e, const LatentRows& op);
 Status emit(Emitter& e, const HeadMatmul& op);
 Status emit(Emitter& e, const LatentAttention& op);
+Status emit(Emitter& e, const ExpandLatent& op);
 Status emit(Emitter& e, const AdapterShrink& op);
 Status emit(Emitter& e, const AdapterExpand& op);
 Status emit(Emitter& e, const RunningSum& op);

@@ -1,6 +1,7 @@
 // A step's forward inputs: every index inside its array, every count inside the bucket, and the arrays in agreement.
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <set>
 #include <tuple>
 #include <unordered_map>
@@ -312,7 +313,59 @@ struct ForwardChecker {
       if (const auto* paged = std::get_if<PagedAttention>(&op)) groups.insert(paged->kv_group);
       if (const auto* latent = std::get_if<LatentAttention>(&op)) groups.insert(latent->kv_group);
     }
+    for (const Op& op : list.ops)
+      if (const auto* expand = std::get_if<ExpandLatent>(&op)) check_expands(*expand);
     for (const uint32_t group : groups) check_items(group);
+    for (const Op& op : list.ops)
+      if (const auto* paged = std::get_if<PagedAttention>(&op); paged && paged->value_dim > 0)
+        check_expanded(paged->kv_group);
+  }
+  // Keys that are there, each expanded into a block of its own, which the row's table names.
+  void check_expands(const ExpandLatent& op) {
+    const std::vector<ExpandItem>& items = in.attention[op.expanded_group].expand_items;
+    for (const auto* absorbed : {&in.attention[op.kv_group].decode_items, &in.attention[op.kv_group].prompt_items})
+      for (const AttentionItem& item : *absorbed)
+        report.at_most(fmt::format("group {}: items", op.kv_group), "tokens", item.token_first + item.num_tokens,
+                       in.num_absorbed);
+    std::unordered_set<uint32_t> blocks;
+    for (size_t i = 0; i < items.size() && report.ok(); ++i) {
+      const ExpandItem& item = items[i];
+      const std::string where = fmt::format("group {}: expand_items[{}]", op.expanded_group, i);
+      const auto row = std::ranges::find(in.rows, item.slot, &RowRecord::slot);
+      if (row == in.rows.end()) return report.fail(where, "slot", "that of a row", item.slot);
+      if (item.key_begin % kExpandItemKeys != 0)
+        report.fail(where, "key_begin", fmt::format("a multiple of {}", kExpandItemKeys), item.key_begin);
+      if (item.num_keys == 0 || item.num_keys > kExpandItemKeys)
+        report.fail(where, "num_keys", fmt::format("1 to {}", kExpandItemKeys), item.num_keys);
+      report.at_most(where, "keys", uint64_t{item.key_begin} + item.num_keys, uint64_t{row->start} + row->num_tokens);
+      report.below(where, "block", item.block, limits.groups[op.expanded_group].seen_by(op.num_heads).num_blocks);
+      if (!blocks.insert(item.block).second) report.fail(where, "block", "one that is written once", item.block);
+      if (!report.ok()) return;
+      const int32_t named = block_of(op.expanded_group, item.slot, item.key_begin);
+      if (named != static_cast<int32_t>(item.block)) report.fail(where, "block table", item.block, named);
+      const uint32_t block_tokens = limits.groups[op.kv_group].block_tokens;
+      for (uint32_t key = item.key_begin; key < item.key_begin + item.num_keys && report.ok();
+           key += block_tokens - key % block_tokens)
+        if (block_of(op.kv_group, item.slot, key) < 0)
+          report.fail(where, "block table", fmt::format("a block of group {} for key {}", op.kv_group, key), "none");
+    }
+  }
+  // What prompt items read has been expanded in this step.
+  void check_expanded(uint32_t group) {
+    const AttentionWork& work = in.attention[group];
+    std::map<std::pair<uint32_t, uint32_t>, uint32_t> ends;  // slot, first key of an item: the end of its keys
+    for (const ExpandItem& item : work.expand_items) ends[{item.slot, item.key_begin}] = item.key_begin + item.num_keys;
+    report.at_most(fmt::format("group {}: decode_items", group), "items over expanded keys", work.decode_items.size(),
+                   0u);
+    for (size_t i = 0; i < work.prompt_items.size() && report.ok(); ++i) {
+      const AttentionItem& item = work.prompt_items[i];
+      for (uint32_t key = item.key_begin / kExpandItemKeys * kExpandItemKeys; key < item.key_end && report.ok();
+           key += kExpandItemKeys) {
+        const auto end = ends.find({item.slot, key});
+        if (end == ends.end() || end->second < std::min(item.key_end, key + kExpandItemKeys))
+          report.fail(fmt::format("group {}: prompt_items[{}]", group, i), "keys", "ones that are expanded", key);
+      }
+    }
   }
   void check_items(uint32_t group) {
     const AttentionWork& work = in.attention[group];

@@ -55,6 +55,29 @@ void check(ShapeHelpers& shapes, const HeadMatmul& op) {
     shapes.report.fail(shapes.where, "fills_out", out_columns == group.rows, op.fills_out);
 }
 
+void check(ShapeHelpers& shapes, const ExpandLatent& op) {
+  check_rows(shapes, op);
+  const auto check_group = [&](const char* field, int32_t id, uint32_t dim) {
+    const WeightGroup& group = shapes.limits.weights.groups[static_cast<size_t>(id)];
+    if (group.columns != op.rank)
+      shapes.report.fail(shapes.where, fmt::format("{}: columns", field), op.rank, group.columns);
+    if (group.segments.size() != 1)
+      shapes.report.fail(shapes.where, fmt::format("{}: tensors", field), 1, group.segments.size());
+    if (dim == 0 || group.rows % dim != 0 || uint64_t{op.head_first} + op.num_heads > group.rows / dim)
+      shapes.report.fail(shapes.where, fmt::format("{}: rows", field),
+                         fmt::format("{} of each of at least {} heads", dim, uint64_t{op.head_first} + op.num_heads),
+                         group.rows);
+  };
+  check_group("key_group", op.key_group, op.nope);
+  check_group("value_group", op.value_group, op.value_dim);
+  if (!shapes.report.below(shapes.where, "expanded_group", op.expanded_group, shapes.limits.groups.size())) return;
+  const KvGroup& group = shapes.limits.groups[op.expanded_group];
+  if (!group.is_expanded) return shapes.report.fail(shapes.where, "expanded_group", "one for expanded keys", "a cache");
+  if (group.head_dim != op.key_dim()) shapes.report.fail(shapes.where, "nope + rope_dim", group.head_dim, op.key_dim());
+  shapes.report.at_most(shapes.where, "value_dim", op.value_dim, group.head_dim);
+  shapes.report.at_most(shapes.where, "num_heads", op.num_heads, group.num_blocks);
+}
+
 void check(ShapeHelpers& shapes, const LatentAttention& op) {
   check_rows(shapes, op);
   shapes.f32("query", op.query, Rows::kTokens, op.num_heads * op.row_dim());

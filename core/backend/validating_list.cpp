@@ -59,7 +59,17 @@ struct ShapeChecker : ShapeHelpers {
     if (group.is_state()) report.fail(where, "kv_group", "a group of blocks", "one of states");
     if (group.keys_only) report.fail(where, "kv_group", "one of keys and values", "one of keys only");
     report.below(where, "layer", op.layer, group.num_layers);
-    if (op.num_kv_heads != group.num_kv_heads) report.fail(where, "num_kv_heads", group.num_kv_heads, op.num_kv_heads);
+    if constexpr (std::is_same_v<T, PagedAttention>) {
+      if (group.is_expanded != (op.value_dim > 0))
+        report.fail(where, "value_dim", group.is_expanded ? "above 0 over expanded keys" : "0 over a cache",
+                    op.value_dim);
+    } else if (group.is_expanded) {
+      report.fail(where, "kv_group", "a cache", "one for expanded keys");
+    }
+    if (group.is_expanded)
+      report.at_most(where, "num_kv_heads", op.num_kv_heads, group.num_blocks);
+    else if (op.num_kv_heads != group.num_kv_heads)
+      report.fail(where, "num_kv_heads", group.num_kv_heads, op.num_kv_heads);
     if (op.head_dim != group.head_dim) report.fail(where, "head_dim", group.head_dim, op.head_dim);
   }
   void logits(const char* field, TensorId id) {
@@ -150,16 +160,35 @@ struct ShapeChecker : ShapeHelpers {
   }
   void operator()(const PagedAttention& op) {
     const uint32_t columns = qkv_columns(op, false);
-    f32("qkv", op.qkv, Rows::kTokens, op.queries_only ? op.num_heads * op.head_dim : columns);
-    any_float("out", op.out, Rows::kTokens, op.num_heads * op.head_dim);
+    if (op.value_dim > 0) {
+      expanded(op);
+    } else {
+      f32("qkv", op.qkv, Rows::kTokens, op.queries_only ? op.num_heads * op.head_dim : columns);
+      any_float("out", op.out, Rows::kTokens, op.num_heads * op.head_dim);
+    }
     if (op.sinks >= 0) f32_vector("sinks", op.sinks, op.num_heads);
     kv(op);
     report.at_most(where, "num_heads", op.num_heads, limits.state.heads_max);
     report.at_most(where, "head_dim", op.head_dim, limits.state.head_dim_max);
   }
+  // Over expanded keys: some heads of q and of out.
+  void expanded(const PagedAttention& op) {
+    f32("qkv", op.qkv, Rows::kTokens, kAnyColumns);
+    any_float("out", op.out, Rows::kTokens, kAnyColumns);
+    const uint32_t heads = desc(op.qkv).columns / std::max(op.head_dim, 1u);
+    report.at_most(where, "head_first + num_heads", uint64_t{op.head_first} + op.num_heads, heads);
+    if (desc(op.qkv).columns != uint64_t{heads} * op.head_dim)
+      report.fail(where, "qkv columns", fmt::format("heads of {}", op.head_dim), desc(op.qkv).columns);
+    if (desc(op.out).columns != uint64_t{heads} * op.value_dim)
+      report.fail(where, "out columns", uint64_t{heads} * op.value_dim, desc(op.out).columns);
+    report.at_most(where, "value_dim", op.value_dim, op.head_dim);
+    if (!op.queries_only || op.window > 0 || op.sinks >= 0)
+      report.fail(where, "value_dim", "0 but for queries over all keys without sinks", op.value_dim);
+  }
   void operator()(const LatentRows& op) { check(*this, op); }
   void operator()(const HeadMatmul& op) { check(*this, op); }
   void operator()(const LatentAttention& op) { check(*this, op); }
+  void operator()(const ExpandLatent& op) { check(*this, op); }
   void operator()(const RunningSum& op) {
     if (!report.below(where, "kv_group", op.kv_group, limits.groups.size())) return;
     const KvGroup& group = limits.groups[op.kv_group];
@@ -288,8 +317,8 @@ bool is_one_of(const Op& op) {
 bool belongs(const Op& op, Part part) {
   const bool moves_blocks = is_one_of<StoreBlocks, LoadBlocks, CopyBlocks>(op);
   const bool reads_forward =
-      is_one_of<UpdateRows, PrepareRows, KvWrite, PagedAttention, LatentRows, HeadMatmul, LatentAttention, RunningSum,
-                CausalConv, GatedDelta, SelectiveScan, GatedNorm, Embed, QkNorm, JoinedQkNorm, Rope>(op);
+      is_one_of<UpdateRows, PrepareRows, KvWrite, PagedAttention, LatentRows, HeadMatmul, LatentAttention, ExpandLatent,
+                RunningSum, CausalConv, GatedDelta, SelectiveScan, GatedNorm, Embed, QkNorm, JoinedQkNorm, Rope>(op);
   const bool reads_sample = is_one_of<GatherRows, ApplyPenalties, ApplyBias, Filter, Sample, Logprobs>(op);
   switch (part) {
     case Part::kMemory:

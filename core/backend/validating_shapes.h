@@ -52,6 +52,7 @@ struct ShapeHelpers {
 void check(ShapeHelpers& shapes, const LatentRows& op);
 void check(ShapeHelpers& shapes, const HeadMatmul& op);
 void check(ShapeHelpers& shapes, const LatentAttention& op);
+void check(ShapeHelpers& shapes, const ExpandLatent& op);
 void check(ShapeHelpers& shapes, const CausalConv& op);
 void check(ShapeHelpers& shapes, const GatedDelta& op);
 void check(ShapeHelpers& shapes, const SelectiveScan& op);

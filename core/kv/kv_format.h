@@ -61,10 +61,19 @@ struct KvGroup {
   uint32_t num_host_blocks = 0;  // of a second pool in the host's memory, laid out alike
   uint32_t state_columns = 0;    // numbers of a record in a layer; 0 = a group of blocks
   bool keys_only = false;        // values are a part of the keys (latent attention)
+  // Room for what ExpandLatent makes for the ops behind it: blocks of one head in one layer, of which an op over h
+  // heads sees num_blocks / h, each of h heads.
+  bool is_expanded = false;
 
   bool is_state() const { return state_columns > 0; }
   constexpr uint32_t planes() const { return keys_only ? 1 : 2; }  // of keys, of values
   constexpr uint32_t vectors_token() const { return planes() * num_kv_heads; }
+  // As an op with so many KV heads sees it.
+  KvGroup seen_by(uint32_t heads) const {
+    KvGroup seen = *this;
+    if (is_expanded) seen.num_kv_heads = heads, seen.num_blocks = num_blocks / heads;
+    return seen;
+  }
   uint64_t elements_block_layer() const { return uint64_t{vectors_token()} * block_tokens * head_dim; }
   uint64_t data_bytes_block_layer() const {
     return is_state() ? 4ull * state_columns : elements_block_layer() * kv_element_bytes(dtype);

@@ -1,4 +1,5 @@
 // FLOPs and least bytes of each op: what any tool divides a measured time by.
+#include <algorithm>
 #include <cmath>
 
 #include "core/ops/op_list.h"
@@ -44,19 +45,27 @@ struct Counter {
   }
   OpCost operator()(const PagedAttention& op) const {
     const KvSizes& kv = sizes.kv.at(op.kv_group);
+    if (op.value_dim > 0) {  // the group's bytes are those of one head
+      const double rows = std::max(0.0, static_cast<double>(sizes.num_tokens) - absorbed_tokens());
+      return {2.0 * static_cast<double>(kv.attention_pairs) * op.num_heads * (op.head_dim + op.value_dim),
+              op.num_heads * (static_cast<double>(kv.tokens) * kv.bytes_token +
+                              rows * (4.0 * op.head_dim + op.value_dim * dtype_bytes(list.tensors[op.out].dtype)))};
+    }
     return {4.0 * static_cast<double>(kv.attention_pairs) * op.num_heads * op.head_dim,
             static_cast<double>(kv.tokens) * kv.bytes_token + 2 * bytes(op.out)};
   }
   OpCost operator()(const LatentRows& op) const {
     const double turned = rows(op.q) * 4 * op.num_heads * op.rope_dim;
-    return {8 * elements(op.kv) + 3 * turned / 4,
-            bytes(op.kv) + 2 * turned + rows(op.kv) * sizes.kv.at(op.kv_group).bytes_token + weight_bytes(op.norm)};
+    return {8 * elements(op.kv) + 3 * turned / 4, bytes(op.kv) + (op.turns_q ? 3 : 2) * turned +
+                                                      rows(op.kv) * sizes.kv.at(op.kv_group).bytes_token +
+                                                      weight_bytes(op.norm)};
   }
   OpCost operator()(const HeadMatmul& op) const {
     const WeightGroup& group = weights.groups[op.group];
-    const double x = rows(op.x) * op.num_heads * static_cast<double>(group.columns);
-    const double out = rows(op.out) * static_cast<double>(group.rows);
-    return {2 * rows(op.x) * static_cast<double>(group.rows) * static_cast<double>(group.columns),
+    const double tokens = op.absorbed_only ? absorbed_tokens() : rows(op.x);
+    const double x = tokens * op.num_heads * static_cast<double>(group.columns);
+    const double out = tokens * static_cast<double>(group.rows);
+    return {2 * tokens * static_cast<double>(group.rows) * static_cast<double>(group.columns),
             static_cast<double>(bytes_of(weights, group)) + x * dtype_bytes(list.tensors[op.x].dtype) +
                 out * dtype_bytes(list.tensors[op.out].dtype)};
   }
@@ -65,6 +74,17 @@ struct Counter {
     const KvSizes& kv = sizes.kv.at(op.kv_group);
     return {2.0 * static_cast<double>(kv.attention_pairs) * op.num_heads * (op.row_dim() + op.rank),
             static_cast<double>(kv.tokens) * kv.bytes_token + bytes(op.query) + bytes(op.out)};
+  }
+  double absorbed_tokens() const { return std::min(sizes.num_absorbed, sizes.num_tokens); }
+  // Latents are read once for all heads, and what they become is written.
+  OpCost operator()(const ExpandLatent& op) const {
+    const double keys = static_cast<double>(sizes.kv.at(op.expanded_group).tokens), dims = op.nope + op.value_dim;
+    const double share = op.num_heads * dims /
+                         static_cast<double>(weights.groups[op.key_group].rows + weights.groups[op.value_group].rows);
+    return {2 * keys * op.num_heads * dims * op.rank,
+            keys * (sizes.kv.at(op.kv_group).bytes_token + 2.0 * op.num_heads * (op.key_dim() + op.value_dim)) +
+                share * static_cast<double>(bytes_of(weights, weights.groups[op.key_group]) +
+                                            bytes_of(weights, weights.groups[op.value_group]))};
   }
   OpCost operator()(const RunningSum& op) const { return {elements(op.out), 2 * bytes(op.out)}; }
   // States are read and written once a row, and a list does not know its rows: a token each where rows decode, else

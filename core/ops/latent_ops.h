@@ -4,8 +4,10 @@
 //   score = (W_k l) . q_nope + k_rope . q_rope = l . (W_k^T q_nope) + k_rope . q_rope   and   out = W_v sum(weight *
 //   l),
 // so keys are never made: queries become as long as the cache's rows (HeadMatmul, LatentRows), all heads of a token
-// read the same rows (LatentAttention), and what they sum up becomes values (HeadMatmul). Plain structs, as ops.h has
-// them. Source: DeepSeek-V2 (arXiv 2405.04434), section 2.1; Hugging Face transformers' deepseek_v2.
+// read the same rows (LatentAttention), and what they sum up becomes values (HeadMatmul). That is the absorbed form.
+// Rows of many tokens may make keys and values for all heads instead, which costs less for so many queries
+// (ExpandLatent, core/attention/expanded_rows.h). Plain structs, as ops.h has them. Source: DeepSeek-V2 (arXiv
+// 2405.04434), section 2.1; Hugging Face transformers' deepseek_v2.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +44,8 @@ struct LatentRows {
   float magnitude;  // factor on cos and sin
   float eps;
   KvTensorScales scales = {};
-  TensorId query;  // out [T, num_heads * (rank + rope_dim)] f32: of each head the last rope_dim numbers
+  TensorId query;        // out [T, num_heads * (rank + rope_dim)] f32: of each head the last rope_dim numbers
+  bool turns_q = false;  // the last numbers of q's heads are turned in q, too: for expanded keys
 };
 
 // Each head's first numbers times a matrix of its own: out[t, h, :N] = W_h x[t, h, :K], with heads of x and of out as
@@ -51,8 +54,9 @@ struct HeadMatmul {
   TensorId x;     // [T, num_heads * at least K] f32, f16 or bf16
   int32_t group;  // WeightGroupId [num_heads * N, K]: the rows of one head after the other, without a bias
   uint32_t num_heads;
-  TensorId out;            // [T, num_heads * at least N] f32, f16 or bf16
-  bool fills_out = false;  // heads of `out` have N numbers: it is written whole
+  TensorId out;                // [T, num_heads * at least N] f32, f16 or bf16
+  bool fills_out = false;      // heads of `out` have N numbers: it is written whole
+  bool absorbed_only = false;  // of the first ForwardInputs::num_absorbed tokens; others may be written or not
 };
 
 // Causal attention of all heads over one row a key: scores = query . row * scale, values are the first `rank` numbers
@@ -66,6 +70,22 @@ struct LatentAttention {
   KvTensorScales scales = {};
 
   uint32_t row_dim() const { return rank + rope_dim; }
+};
+
+// The expanded form, for rows of many tokens: keys and values of heads [head_first, + num_heads) are made from the
+// latents of the step's expand items, in f16, [W_k l ; k_rope] and W_v l, into a pool whose blocks hold keys of those
+// heads until the next ExpandLatent. PagedAttention with a value_dim reads them.
+struct ExpandLatent {
+  int32_t key_group;         // WeightGroupId [heads * nope, rank]: the rows of one head after the other
+  int32_t value_group;       // WeightGroupId [heads * value_dim, rank]
+  uint32_t kv_group, layer;  // of the latents
+  uint32_t expanded_group;   // of the pool that is written (KvGroup::is_expanded), which has one layer
+  uint32_t head_first, num_heads;
+  uint32_t nope, rank, rope_dim, value_dim;
+  KvTensorScales scales = {};
+
+  uint32_t row_dim() const { return rank + rope_dim; }
+  uint32_t key_dim() const { return nope + rope_dim; }  // of the pool; values are as long, their ends unspecified
 };
 
 }  // namespace llmrt

@@ -107,7 +107,10 @@ void fields(const KvWrite& op, V& v) {
 template <class V>
 void fields(const PagedAttention& op, V& v) {
   v.in("qkv", op.qkv);
-  v.out("out", op.out);
+  if (op.value_dim > 0)
+    v.inout("out", op.out);
+  else
+    v.out("out", op.out);
   v.value("kv_group", op.kv_group);
   v.value("layer", op.layer);
   v.value("num_heads", op.num_heads);
@@ -120,10 +123,17 @@ void fields(const PagedAttention& op, V& v) {
   v.value("v_scale", op.scales.v);
   if (op.sinks >= 0) v.weight("sinks", op.sinks);
   if (op.queries_only) v.value("queries_only", 1u);
+  if (op.value_dim > 0) {
+    v.value("value_dim", op.value_dim);
+    v.value("head_first", op.head_first);
+  }
 }
 template <class V>
 void fields(const LatentRows& op, V& v) {
-  v.in("q", op.q);
+  if (op.turns_q)
+    v.inout("q", op.q);
+  else
+    v.in("q", op.q);
   v.in("kv", op.kv);
   v.in("positions", op.positions);
   v.in("kv_slots", op.kv_slots);
@@ -147,6 +157,7 @@ void fields(const HeadMatmul& op, V& v) {
   v.group("group", op.group);
   v.value("num_heads", op.num_heads);
   v.value("fills_out", static_cast<uint32_t>(op.fills_out));
+  if (op.absorbed_only) v.value("absorbed_only", 1u);
   if (op.fills_out)
     v.out("out", op.out);
   else
@@ -162,6 +173,21 @@ void fields(const LatentAttention& op, V& v) {
   v.value("rank", op.rank);
   v.value("rope_dim", op.rope_dim);
   v.value("scale", op.scale);
+  v.value("k_scale", op.scales.k);
+}
+template <class V>
+void fields(const ExpandLatent& op, V& v) {
+  v.group("key_group", op.key_group);
+  v.group("value_group", op.value_group);
+  v.value("kv_group", op.kv_group);
+  v.value("layer", op.layer);
+  v.value("expanded_group", op.expanded_group);
+  v.value("head_first", op.head_first);
+  v.value("num_heads", op.num_heads);
+  v.value("nope", op.nope);
+  v.value("rank", op.rank);
+  v.value("rope_dim", op.rope_dim);
+  v.value("value_dim", op.value_dim);
   v.value("k_scale", op.scales.k);
 }
 template <class V>

@@ -15,9 +15,9 @@ constexpr bool kIsOneOf = (std::is_same_v<T, Others> || ...);
 template <class T>
 constexpr bool kMakesNew =
     kIsOneOf<T, UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, QkNorm, JoinedQkNorm, Rope, KvWrite, PagedAttention,
-             LatentRows, HeadMatmul, LatentAttention, RunningSum, CausalConv, GatedDelta, SelectiveScan, GatedNorm,
-             GatedActivation, RouteExperts, ExpertGateUp, ExpertDown, SoftCap, SigmoidGate, GatherRows, ApplyPenalties,
-             ApplyBias, Filter, Sample, Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
+             LatentRows, HeadMatmul, LatentAttention, ExpandLatent, RunningSum, CausalConv, GatedDelta, SelectiveScan,
+             GatedNorm, GatedActivation, RouteExperts, ExpertGateUp, ExpertDown, SoftCap, SigmoidGate, GatherRows,
+             ApplyPenalties, ApplyBias, Filter, Sample, Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
 
 void add(uint32_t op, std::vector<uint32_t>* ops) {
   if (ops->empty() || ops->back() != op) ops->push_back(op);

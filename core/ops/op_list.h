@@ -73,6 +73,7 @@ struct CostSizes {
   // Experts that rows go to, by the TensorId of their ids, as counted behind a run (core/engine/expert_counts.h).
   // Empty: as many as there would be if every row chose evenly.
   std::vector<double> distinct_experts = {};
+  uint32_t num_absorbed = ~0u;  // ForwardInputs::num_absorbed
 };
 struct WeightTable;
 OpCost cost(const OpList& list, const Op& op, const WeightTable& weights, const CostSizes& sizes);

@@ -114,6 +114,9 @@ struct PagedAttention {
   KvTensorScales scales = {};
   int32_t sinks = -1;         // WeightId [1, num_heads] f32; -1 = none
   bool queries_only = false;  // qkv is q alone, [T, num_heads * head_dim]: another layer has written the keys
+  // Above 0: over the keys that ExpandLatent made for heads [head_first, + num_heads) of q, [T, all heads * head_dim].
+  // There are prompt items alone; of `out`, [T, all heads * value_dim], the heads of their tokens are written.
+  uint32_t value_dim = 0, head_first = 0;
 };
 
 // Ops of latent attention: latent_ops.h. Ops of recurrent layers: recurrent_ops.h.
@@ -284,9 +287,9 @@ struct LoadBlocks {
 
 using Op = std::variant<UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, AdapterShrink, AdapterExpand, QkNorm,
                         JoinedQkNorm, Rope, KvWrite, PagedAttention, LatentRows, HeadMatmul, LatentAttention,
-                        RunningSum, CausalConv, GatedDelta, SelectiveScan, GatedNorm, GatedActivation, RouteExperts,
-                        ExpertGateUp, ExpertDown, Add, Scale, SoftCap, SigmoidGate, GatherRows, ApplyPenalties,
-                        ApplyBias, Filter, Sample, Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
+                        ExpandLatent, RunningSum, CausalConv, GatedDelta, SelectiveScan, GatedNorm, GatedActivation,
+                        RouteExperts, ExpertGateUp, ExpertDown, Add, Scale, SoftCap, SigmoidGate, GatherRows,
+                        ApplyPenalties, ApplyBias, Filter, Sample, Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
 inline constexpr int kNumOps = std::variant_size_v<Op>;
 
 const char* op_name(const Op& op);  // lower snake case, e.g. "rms_norm"

@@ -1,5 +1,6 @@
 #include "core/ops/step_inputs.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/base/checked_math.h"
@@ -32,12 +33,14 @@ void ForwardInputs::clear() {
   adapter_items.clear();
   adapter_rows.clear();
   for (AttentionWork& work : attention) work.clear();
+  num_absorbed = ~0u;
 }
 
 void AttentionWork::clear() {
   decode_items.clear();
   prompt_items.clear();
   merge_items.clear();
+  expand_items.clear();
   num_partials = 0;
 }
 
@@ -86,7 +89,10 @@ void pack(const ForwardInputs& in, std::vector<uint32_t>* out) {
     set_offset(kFwdPromptItems, append(work.prompt_items, out));
     set_count(kFwdNumMerges, work.merge_items.size());
     set_offset(kFwdMerges, append(work.merge_items, out));
+    set_count(kFwdNumExpands, work.expand_items.size());
+    set_offset(kFwdExpands, append(work.expand_items, out));
   }
+  set(kFwdNumAbsorbed, std::min<size_t>(in.num_absorbed, in.tokens.size()));
   set(kFwdTotalWords, out->size());
 }
 

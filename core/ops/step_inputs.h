@@ -143,11 +143,20 @@ struct BlockCopy {
 };
 static_assert(sizeof(BlockCopy) == 16);
 
+// Keys [key_begin, + num_keys) of the row at `slot`, whose latents ExpandLatent expands into block `block`, one of
+// kExpandItemKeys tokens; the row's table of the expanded group says the same.
+struct ExpandItem {
+  uint32_t slot, key_begin, num_keys, block;
+};
+static_assert(sizeof(ExpandItem) == 16);
+inline constexpr uint32_t kExpandItemKeys = 64;
+
 // The work lists of attention over one KV group's blocks. Groups differ in windows and heads, so each has its own. The
 // partial results of one attention op are merged before the next op runs, so all groups count them from 0.
 struct AttentionWork {
   std::vector<AttentionItem> decode_items, prompt_items;
   std::vector<MergeItem> merge_items;
+  std::vector<ExpandItem> expand_items;  // of a group whose keys are expanded latents
   uint32_t num_partials = 0;
 
   void clear();
@@ -165,6 +174,8 @@ struct ForwardInputs {
   std::vector<AdapterItem> adapter_items;  // at most T, and kAdapterSlotsMax + T / kAdapterItemRows
   std::vector<AdapterRow> adapter_rows;
   std::array<AttentionWork, kKvGroupsMax> attention;  // by KV group
+  // Tokens from here on are of rows whose latents are expanded: nobody reads what the absorbed form makes of them.
+  uint32_t num_absorbed = ~0u;
 
   void clear();
 };
@@ -302,6 +313,9 @@ enum ForwardHeader : uint32_t {
   kFwdNumAdapterItems,
   kFwdAdapterItems,
   kFwdAdapterRows,
+  kFwdNumExpands,
+  kFwdExpands,
+  kFwdNumAbsorbed,  // at most the tokens
   kForwardHeaderWords = 32,
   kForwardHeadersWords = kForwardHeaderWords * kKvGroupsMax,  // of all groups
 };

@@ -69,10 +69,12 @@ Result<ForwardInputs> unpack_forward(std::span<const uint32_t> words) {
     reader.read(reader.word(header + kFwdNumDecodeItems), kFwdDecodeItems, &work.decode_items, header);
     reader.read(reader.word(header + kFwdNumPromptItems), kFwdPromptItems, &work.prompt_items, header);
     reader.read(reader.word(header + kFwdNumMerges), kFwdMerges, &work.merge_items, header);
+    reader.read(reader.word(header + kFwdNumExpands), kFwdExpands, &work.expand_items, header);
     for (const MergeItem& merge : work.merge_items)
       work.num_partials = std::max(work.num_partials, merge.partial_first + merge.num_partials);
   }
   if (!reader.ok()) return malformed("forward", words.size());
+  if (reader.word(kFwdNumAbsorbed) < in.tokens.size()) in.num_absorbed = reader.word(kFwdNumAbsorbed);
   return in;
 }
 

@@ -1,6 +1,7 @@
 // validating: one right step passes; each of many small lies is refused with the name of the op or array and the field.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <functional>
 
 #include "core/backend/validating.h"
 #include "tests/ops/op_harness.h"
@@ -258,6 +259,39 @@ void add_latent(World& w) {
   w.forward.ops.insert(w.forward.ops.end(), ops.begin(), ops.end());
 }
 
+// A third group, of keys that the first row has of the latents, and attention over them.
+void add_expanded(World& w) {
+  add_latent(w);
+  w.groups.push_back({.num_layers = 1,
+                      .num_kv_heads = 1,
+                      .head_dim = 24,
+                      .block_tokens = kExpandItemKeys,
+                      .num_blocks = 3,
+                      .is_expanded = true});
+  w.state.num_kv_groups = 3;
+  auto rng = test_rng("validating expanded");
+  const auto add_heads = [&](uint32_t dim) {
+    return w.suite.add_group({w.suite.add_weight(Encoding::kF16, 2 * dim, 32, rng)}, false, rng);
+  };
+  const WeightGroupId keys = add_heads(8), values = add_heads(16);
+  const TensorId out = w.add(w.forward, "expanded_out", Rows::kTokens, 2 * 16);
+  w.forward.tensors[static_cast<size_t>(out)].storage = Storage::kPinned;
+  w.forward.ops.push_back(ExpandLatent{keys, values, 1, 1, 2, 0, 2, 8, 32, 16, 16});
+  PagedAttention attention{w.op<LatentRows>().q, out, 2, 0, 2, 2, 24, 0.2f, 0, 0};
+  attention.queries_only = true;
+  attention.value_dim = 16;
+  w.forward.ops.push_back(attention);
+  // Row 0 has 3 tokens from position 0 on. Its tables of both groups.
+  for (const uint32_t group : {1u, 2u}) {
+    w.forward_inputs.row_updates.push_back(
+        {RowUpdateKind::kPatchTable, 0, 0, group, static_cast<uint32_t>(w.forward_inputs.row_payload.size()), 1});
+    w.forward_inputs.row_payload.push_back(0);
+  }
+  w.forward_inputs.attention[1].prompt_items.clear();
+  w.forward_inputs.attention[2].prompt_items = w.forward_inputs.attention[0].prompt_items;
+  w.forward_inputs.attention[2].expand_items = {{0, 0, 3, 0}};
+}
+
 // The prompt item of 3 tokens `times` over, with partial results from 2 on, which nothing merges.
 void split_prompt(World& w, uint32_t times) {
   w.state.partials_max = 2 + times * 3;
@@ -383,6 +417,46 @@ TEST_CASE("validating passes ops of latent attention and refuses wrong ones", "[
     lie.tell(world);
     INFO(lie.names);
     CHECK_THAT(world.submit(), Catch::Matchers::ContainsSubstring(lie.names));
+  }
+}
+
+TEST_CASE("validating refuses expanded latents that are not there", "[validating][latent_attention]") {
+  const auto attention = [](World& w) -> PagedAttention& { return std::get<PagedAttention>(w.forward.ops.back()); };
+  const auto item = [](World& w) -> ExpandItem& { return w.forward_inputs.attention[2].expand_items[0]; };
+  const std::vector<std::pair<const char*, std::function<void(World&)>>> lies = {
+      {"expand_latent: nope + rope_dim: expected 32, found 24", [](World& w) { w.groups[2].head_dim = 32; }},
+      {"expand_latent: key_group: rows: expected 8 of each of at least 3 heads, found 16",
+       [](World& w) { w.op<ExpandLatent>().head_first = 1; }},
+      {"expand_latent: expanded_group: expected one for expanded keys, found a cache",
+       [](World& w) { w.op<ExpandLatent>().expanded_group = 0; }},
+      {"expand_latent: value_group: rows: expected 32 of each of at least 2 heads, found 32",
+       [](World& w) { w.op<ExpandLatent>().value_dim = 32; }},
+      {"paged_attention: out: expected [T, 48]", [&](World& w) { attention(w).value_dim = 0; }},
+      {"paged_attention: value_dim: expected 0 over a cache, found 16", [&](World& w) { attention(w).kv_group = 0; }},
+      {"paged_attention: value_dim: expected 0 but for queries over all keys without sinks, found 16",
+       [&](World& w) { attention(w).window = 5; }},
+      {"paged_attention: head_first + num_heads: expected at most 2, found 3",
+       [&](World& w) { attention(w).head_first = 1; }},
+      {"expand_items[0]: slot: expected that of a row, found 1", [&](World& w) { item(w).slot = 1; }},
+      {"expand_items[0]: key_begin: expected a multiple of 64, found 1", [&](World& w) { item(w).key_begin = 1; }},
+      {"expand_items[0]: num_keys: expected 1 to 64, found 0", [&](World& w) { item(w).num_keys = 0; }},
+      {"expand_items[0]: keys: expected at most 3, found 4", [&](World& w) { item(w).num_keys = 4; }},
+      {"expand_items[0]: block: expected below 1, found 1", [&](World& w) { item(w).block = 1; }},
+      {"group 1: items: tokens: expected at most 3, found 4", [](World& w) { w.forward_inputs.num_absorbed = 3; }},
+      {"group 2: prompt_items[0]: keys: expected ones that are expanded, found 0",
+       [&](World& w) { item(w).num_keys = 2; }},
+      {"group 2: prompt_items[0]: keys: expected ones that are expanded, found 0",
+       [](World& w) { w.forward_inputs.attention[2].expand_items.clear(); }},
+  };
+  World right;
+  add_expanded(right);
+  CHECK(right.submit() == "");
+  for (const auto& [names, tell] : lies) {
+    World world;
+    add_expanded(world);
+    tell(world);
+    INFO(names);
+    CHECK_THAT(world.submit(), Catch::Matchers::ContainsSubstring(names));
   }
 }
 

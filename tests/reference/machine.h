@@ -31,6 +31,15 @@ struct KvPool {
   std::vector<std::vector<std::byte>> data;  // by layer; the host pool's blocks follow the pool's
   std::vector<std::vector<float>> scales;    // by layer; empty without scales
 
+  // Where an op that sees so many heads finds a vector's run of tokens (KvGroup::seen_by).
+  struct Run {
+    uint32_t block, which, head;
+  };
+  Run run_of(uint32_t heads, uint32_t block, uint32_t which, uint32_t head) const {
+    if (!group.is_expanded) return {block, which, head};
+    const uint32_t run = (block * 2 + which) * heads + head;
+    return {run / 2, run % 2, 0};
+  }
   // The first scale of a vector.
   uint64_t scale_index(uint32_t block, uint32_t which, uint32_t head, uint32_t token) const {
     return group.element_index(block, which, head, token) / group.head_dim * group.scales_vector();
@@ -112,6 +121,7 @@ Status run(Machine& machine, const PagedAttention& op);
 Status run(Machine& machine, const LatentRows& op);
 Status run(Machine& machine, const HeadMatmul& op);
 Status run(Machine& machine, const LatentAttention& op);
+Status run(Machine& machine, const ExpandLatent& op);
 Status run(Machine& machine, const RunningSum& op);
 Status run(Machine& machine, const CausalConv& op);
 Status run(Machine& machine, const GatedDelta& op);

@@ -21,6 +21,9 @@ struct Keys {
   uint32_t begin, end;
 };
 
+// Which rows an op computes: of latent attention those that have expanded keys, or the others.
+enum class Form { kAll, kAbsorbed, kExpanded };
+
 // What both ops are. Values are the first value_dim numbers of v, or of k where the pool holds keys only.
 struct Attended {
   const char* name;
@@ -31,6 +34,8 @@ struct Attended {
   float soft_cap;
   KvTensorScales scales;
   int32_t sinks;
+  Form form = Form::kAll;
+  uint32_t head_first = 0;  // of queries and out, which may have heads behind num_heads
 };
 
 struct Attention {
@@ -64,9 +69,11 @@ struct Attention {
     for (uint32_t key = keys.begin; key < keys.end; ++key) {
       const uint32_t entry = key / pool.group.block_tokens;
       const std::vector<int32_t>& table = slot.tables[op.kv_group];
-      if (entry >= table.size() || table[entry] < 0 || static_cast<uint32_t>(table[entry]) >= pool.group.num_blocks)
+      if (entry >= table.size() || table[entry] < 0 ||
+          static_cast<uint32_t>(table[entry]) >= pool.group.seen_by(op.num_kv_heads).num_blocks)
         return bad("no block for key {}", key);
-      pool.load(op.layer, static_cast<uint32_t>(table[entry]), which, head, key % pool.group.block_tokens,
+      const KvPool::Run run = pool.run_of(op.num_kv_heads, static_cast<uint32_t>(table[entry]), which, head);
+      pool.load(op.layer, run.block, run.which, run.head, key % pool.group.block_tokens,
                 which ? op.scales.v : op.scales.k, values.data() + static_cast<size_t>(key - keys.begin) * op.key_dim);
     }
     return values;
@@ -104,7 +111,7 @@ struct Attention {
     const double factor = partial.sum > 0 ? std::exp(partial.max - most) : 0;
     const double sum = factor * partial.sum + (sink > kNone ? std::exp(sink - most) : 0);
     for (uint32_t i = 0; i < op.value_dim; ++i)
-      out.set(token, head * op.value_dim + i, sum > 0 ? factor * partial.value[i] / sum : 0);
+      out.set(token, (op.head_first + head) * op.value_dim + i, sum > 0 ? factor * partial.value[i] / sum : 0);
   }
 
   static size_t partial_of(const AttentionItem& item, size_t i) {
@@ -162,7 +169,8 @@ struct Attention {
       for (uint32_t i = 0; i < item.num_tokens; ++i) {
         for (uint32_t head = kv_head * group_heads; head < (kv_head + 1) * group_heads; ++head) {
           const uint32_t token = item.token_first + i;
-          Partial partial = attend(queries.row(token) + head * op.key_dim, visible_of(i), loaded, *k, *v);
+          Partial partial =
+              attend(queries.row(token) + (op.head_first + head) * op.key_dim, visible_of(i), loaded, *k, *v);
           if (item.partial < 0)
             write(token, head, partial);
           else
@@ -199,8 +207,20 @@ struct Attention {
     return {};
   }
 
+  bool is_for(const RowRecord& row) const {
+    if (op.form == Form::kAll) return true;
+    const bool has_expanded = std::ranges::any_of(m.forward.attention, [&row](const AttentionWork& of_group) {
+      return std::ranges::find(of_group.expand_items, row.slot, &ExpandItem::slot) != of_group.expand_items.end();
+    });
+    return has_expanded == (op.form == Form::kExpanded);
+  }
+
   Status check_cover() {
     for (uint32_t token = 0; token < live; ++token) {
+      if (!is_for(m.forward.rows[m.forward.token_rows[token]])) {
+        if (writers[token] + seen[token].size() > 0) return bad("token {} is for the other form", token);
+        continue;
+      }
       if (writers[token] != 1) return bad("token {} is written {} times", token, writers[token]);
       if (open_partials[token] != 0) return bad("token {}: its merge leaves partials out", token);
       const RowRecord& row = m.forward.rows[m.forward.token_rows[token]];
@@ -233,13 +253,15 @@ Status run(Machine& m, const Attended& op) {
 }  // namespace
 
 Status run(Machine& m, const PagedAttention& op) {
+  const bool is_expanded = op.value_dim > 0;
   return run(m, Attended{"paged_attention", op.qkv, op.out, op.kv_group, op.layer, op.num_heads, op.num_kv_heads,
-                         op.head_dim, op.head_dim, op.scale, op.window, op.soft_cap, op.scales, op.sinks});
+                         op.head_dim, is_expanded ? op.value_dim : op.head_dim, op.scale, op.window, op.soft_cap,
+                         op.scales, op.sinks, is_expanded ? Form::kExpanded : Form::kAll, op.head_first});
 }
 
 Status run(Machine& m, const LatentAttention& op) {
   return run(m, Attended{"latent_attention", op.query, op.out, op.kv_group, op.layer, op.num_heads, 1, op.row_dim(),
-                         op.rank, op.scale, 0, 0, op.scales, -1});
+                         op.rank, op.scale, 0, 0, op.scales, -1, Form::kAbsorbed});
 }
 
 }  // namespace llmrt::reference

@@ -12,9 +12,10 @@ namespace llmrt::cuda {
 struct AttentionArgs {
   const uint32_t* inputs;
   const float* qkv;  // [T, (num_heads + 2 num_kv_heads) * head_dim]
-  std::byte* out;    // [T, num_heads * head_dim] out_dtype
+  std::byte* out;    // [T, out_columns] out_dtype; kernels but prompt tiles and merge have heads of head_dim there
   DType out_dtype;
   uint32_t num_heads, head_dim, qkv_columns;
+  uint32_t value_dim, out_columns;  // numbers of a head and of a token that are written to `out`
   KvLayer kv;
   float scale, soft_cap;
   uint32_t window;

@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(kMergeWarps* kWarp) merge_partials_kernel(Atte
     work += gridDim.x * kMergeWarps;
     if (work < num_works) item = items[work / args.num_heads];
     if (prompts_alone && !now.is_prompt) continue;
-    for (uint32_t dim = lane * 4; dim < args.head_dim; dim += kWarp * 4)
+    for (uint32_t dim = lane * 4; dim < args.value_dim; dim += kWarp * 4)
       merge_splits<kMergedAtOnce>(args, now, head, dim);
   }
 }

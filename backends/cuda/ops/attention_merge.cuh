@@ -42,7 +42,7 @@ __device__ void merge_splits(const AttentionArgs& args, const MergeItem& merge, 
   }
   sum = sum > 0 ? sum + sink_weight(args, head, most) : sum;
   const float inverse = sum > 0 ? 1.0f / sum : sum;
-  const uint64_t target = (uint64_t{merge.token} * args.num_heads + head) * args.head_dim + dim;
+  const uint64_t target = uint64_t{merge.token} * args.out_columns + head * args.value_dim + dim;
   store_two(args.out, args.out_dtype, target, out[0] * inverse, out[1] * inverse);
   store_two(args.out, args.out_dtype, target + 2, out[2] * inverse, out[3] * inverse);
 }

@@ -189,7 +189,7 @@ __device__ void write_rows(Accumulator<kDims>& acc, const AttentionArgs& args, c
 #pragma unroll
       for (uint32_t c = 0; c < 2; ++c) {
         const uint32_t dim = (h * 8 + 2 * t + c) * 8;
-        if (dim >= args.head_dim) continue;
+        if (dim >= args.value_dim) continue;
         float out[8];
 #pragma unroll
         for (int d = 0; d < 8; ++d) out[d] = acc.out[h][d][half * 2 + c] * inverse;
@@ -198,7 +198,7 @@ __device__ void write_rows(Accumulator<kDims>& acc, const AttentionArgs& args, c
                       out);
         else
           store_eight(args.out, args.out_dtype,
-                      (uint64_t{item.token_first + row} * args.num_heads + head) * args.head_dim + dim, out);
+                      uint64_t{item.token_first + row} * args.out_columns + head * args.value_dim + dim, out);
       }
     }
   }

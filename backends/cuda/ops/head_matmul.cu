@@ -167,7 +167,7 @@ HeadMatmulArgs args_of_heads(const HeadMatmul& op, const OpContext& at) {
   args.rows = group.rows / op.num_heads;
   args.x_stride = at.desc(op.x).columns / op.num_heads;
   args.out_stride = at.desc(op.out).columns / op.num_heads;
-  args.live = at.live(op.x);
+  args.live = op.absorbed_only ? at.forward_inputs + kFwdNumAbsorbed : at.live(op.x);
   return args;
 }
 

@@ -528,7 +528,8 @@ Status merge_latent(const LatentAttention& op, const AttentionChoice& choice, co
   args.out = at.bytes(op.out);
   args.out_dtype = at.desc(op.out).dtype;
   args.num_heads = op.num_heads;
-  args.head_dim = op.rank;
+  args.head_dim = args.value_dim = op.rank;
+  args.out_columns = op.num_heads * op.rank;
   args.partial_values = at.partial_values;
   args.partial_sums = at.partial_sums;
   return merge_partials(choice, args, at.pools[op.kv_group].group.dtype, at);

@@ -17,6 +17,7 @@ constexpr uint32_t kLatentRowsThreads = 128, kLatentRowsWarps = kLatentRowsThrea
 struct LatentRowsArgs {
   const float *q, *kv;
   float* query;
+  float* turned_q;  // q itself, or null: it stays
   const int32_t *positions, *kv_slots;
   const float *norm, *freqs;
   const uint32_t* live;
@@ -109,8 +110,9 @@ __global__ void __launch_bounds__(kLatentRowsThreads) latent_rows_kernel(LatentR
   __syncthreads();
   for (uint32_t i = threadIdx.x; i < args.num_heads * num_pairs; i += kLatentRowsThreads) {
     const uint64_t head = uint64_t{t} * args.num_heads + i / num_pairs;
-    turn_pair(args, turns, i % num_pairs, args.q + head * (args.nope + args.rope_dim) + args.nope,
-              args.query + head * args.row_dim() + args.rank);
+    const uint64_t at = head * (args.nope + args.rope_dim) + args.nope;
+    turn_pair(args, turns, i % num_pairs, args.q + at, args.query + head * args.row_dim() + args.rank);
+    if (args.turned_q != nullptr) turn_pair(args, turns, i % num_pairs, args.q + at, args.turned_q + at);
   }
   const int32_t kv_slot = args.kv_slots[t];
   const uint32_t block = static_cast<uint32_t>(kv_slot) / args.block_tokens;
@@ -145,6 +147,7 @@ Status choose(const LatentRows& op, const OpList& list, const CompileInputs& inp
     args.q = at.tensor<float>(op.q);
     args.kv = at.tensor<float>(op.kv);
     args.query = at.tensor<float>(op.query);
+    args.turned_q = op.turns_q ? at.tensor<float>(op.q) : nullptr;
     args.positions = at.tensor<int32_t>(op.positions);
     args.kv_slots = at.tensor<int32_t>(op.kv_slots);
     args.norm = at.weight_vector(op.norm);

@@ -8,12 +8,14 @@ namespace {
 
 AttentionArgs args_of(const PagedAttention& op, const OpContext& at) {
   const KvPool& pool = at.pools[op.kv_group];
-  const KvGroup& group = pool.group;
+  const KvGroup group = pool.group.seen_by(op.num_kv_heads);
   AttentionArgs args{};
   args.inputs = at.forward_inputs + op.kv_group * kForwardHeaderWords;
-  args.qkv = at.tensor<float>(op.qkv);
-  args.out = at.bytes(op.out);
+  args.value_dim = op.value_dim > 0 ? op.value_dim : op.head_dim;
   args.out_dtype = at.desc(op.out).dtype;
+  args.out_columns = at.desc(op.out).columns;
+  args.qkv = at.tensor<float>(op.qkv) + op.head_first * op.head_dim;
+  args.out = at.bytes(op.out) + uint64_t{op.head_first} * args.value_dim * dtype_bytes(args.out_dtype);
   args.num_heads = op.num_heads;
   args.head_dim = op.head_dim;
   args.qkv_columns = at.desc(op.qkv).columns;

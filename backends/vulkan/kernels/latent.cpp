@@ -1,7 +1,8 @@
-// latent_rows, head_matmul, latent_attention.
+// latent_rows, head_matmul, latent_attention, expand_latent.
 #include "backends/vulkan/kernels/latent.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "backends/vulkan/choose_attention.h"
 #include "backends/vulkan/emitter.h"
@@ -60,13 +61,17 @@ Status emit(Emitter& e, const LatentRows& op) {
                                     .rope_dim = op.rope_dim,
                                     .eps = op.eps,
                                     .magnitude = op.magnitude,
-                                    .k_scale = op.scales.k};
+                                    .k_scale = op.scales.k,
+                                    .turns_q = op.turns_q};
   const uint32_t group_size = e.traits().cpu_kernels ? 8 : 64;
   const KernelChoice choice{make_kernel<LatentRowsKernel>(group_size, {.rope = static_cast<uint32_t>(op.pairing) + 1,
                                                                        .write = kv_constant(pool.group.dtype)}),
                             {e.list().rows_of(op.q)}};
-  const View reads[] = {q, kv, positions, slots}, writes[] = {query, data, scales};
-  e.launch(choice, PushBytes(push), reads, std::span(writes).first(scales.bytes > 0 ? 3 : 2));
+  const View reads[] = {q, kv, positions, slots};
+  std::vector<View> writes = {query, data};
+  if (scales.bytes > 0) writes.push_back(scales);
+  if (op.turns_q) writes.push_back(q);
+  e.launch(choice, PushBytes(push), reads, writes);
   return {};
 }
 
@@ -86,16 +91,17 @@ Status emit(Emitter& e, const HeadMatmul& op) {
         "{}, {}",
         columns, x_stride, out_stride);
   const uint32_t rows = static_cast<uint32_t>(group.rows / op.num_heads), tokens = e.list().rows_of(op.x);
-  const HeadMatmulKernel::Push push{.x = e.tensor(op.x),
-                                    .weight = piece.view,
-                                    .result = e.tensor(op.out),
-                                    .count = e.live_count(op.x),
-                                    .columns = columns,
-                                    .row_words = row_words(piece.encoding, columns),
-                                    .num_rows = rows,
-                                    .num_heads = op.num_heads,
-                                    .x_stride = x_stride,
-                                    .out_stride = out_stride};
+  const HeadMatmulKernel::Push push{
+      .x = e.tensor(op.x),
+      .weight = piece.view,
+      .result = e.tensor(op.out),
+      .count = op.absorbed_only ? e.resources().forward_inputs.part(kFwdNumAbsorbed * 4ull, 4) : e.live_count(op.x),
+      .columns = columns,
+      .row_words = row_words(piece.encoding, columns),
+      .num_rows = rows,
+      .num_heads = op.num_heads,
+      .x_stride = x_stride,
+      .out_stride = out_stride};
   // The order of a sum is that of the columns, whatever cols is.
   const uint32_t group_size = e.traits().cpu_kernels ? 8 : 64, cols = tokens <= 2 ? tokens : tokens <= 32 ? 4 : 8;
   const KernelChoice choice{make_kernel<HeadMatmulKernel>(group_size, {.layout = layout_constant(piece),
@@ -105,6 +111,59 @@ Status emit(Emitter& e, const HeadMatmul& op) {
                             {ceil_div(ceil_div(rows, 2u), group_size), op.num_heads, ceil_div(tokens, cols)}};
   const View x_view = e.tensor(op.x), out_view = e.tensor(op.out);
   e.launch(choice, PushBytes(push), {{x_view, piece.view}}, {{out_view}});
+  return {};
+}
+
+Status emit(Emitter& e, const ExpandLatent& op) {
+  if (Status status = check_latent("expand_latent", op.rank, op.rope_dim); !status) return status;
+  const Resources& res = e.resources();
+  const KvPool &pool = res.pools[op.kv_group], &out = res.pools[op.expanded_group];
+  const View data = pool.device.data[op.layer], tables = tables_of(res, op.kv_group), result = out.device.data[0];
+  const View scales = kv_has_scales(pool.group.dtype) ? pool.device.scales[op.layer] : data;
+  const uint32_t group_size = e.traits().cpu_kernels ? 8 : 64;
+  const uint32_t groups_most = e.traits().cpu_kernels
+                                   ? e.setting().target.tuning.attention_cpu_groups
+                                   : e.traits().num_cores * e.setting().target.tuning.attention_groups_core;
+  for (const bool is_values : {false, true}) {
+    const GroupPieces& group = e.weights().group(is_values ? op.value_group : op.key_group);
+    if (group.pieces.size() != 1)
+      return make_error(ErrorCode::kUnsupported,
+                        "vulkan: expand_latent: expected all heads' rows in one piece, found {}", group.pieces.size());
+    const Piece& piece = group.pieces[0];
+    const uint32_t num_rows = is_values ? op.value_dim : op.nope, copied = is_values ? 0 : op.rope_dim;
+    if (num_rows % 4 != 0)
+      return make_error(ErrorCode::kUnsupported, "vulkan: expand_latent: expected heads in multiples of 4, found {}",
+                        num_rows);
+    const ExpandLatentKernel::Push push{.data = data,
+                                        .scales = scales,
+                                        .inputs = inputs_of(res, op.expanded_group),
+                                        .tables = tables,
+                                        .weight = piece.view,
+                                        .result = result,
+                                        .row_words = row_words(piece.encoding, op.rank),
+                                        .num_rows = num_rows,
+                                        .head_first = op.head_first,
+                                        .num_heads = op.num_heads,
+                                        .head_dim = op.key_dim(),
+                                        .which = is_values,
+                                        .copied = copied,
+                                        .row_dim = op.row_dim(),
+                                        .block_tokens = pool.group.block_tokens,
+                                        .blocks_row_max = res.config.blocks_row_max,
+                                        .k_scale = op.scales.k};
+    constexpr uint32_t kKeys = 16;
+    const uint32_t parts = ceil_div(num_rows / 2, group_size);
+    const uint32_t works = out.group.seen_by(op.num_heads).num_blocks * (kExpandItemKeys / kKeys);
+    const KernelChoice choice{
+        make_kernel<ExpandLatentKernel>(group_size, {.layout = layout_constant(piece),
+                                                     .keys = kKeys,
+                                                     .kv_dtype = kv_constant(pool.group.dtype),
+                                                     .columns = op.rank}),
+        {parts, op.num_heads, std::clamp(groups_most / (parts * op.num_heads), 1u, std::max(works, 1u))}};
+    // Keys and values lie in different halves of a block.
+    const View reads[] = {data, scales, tables, piece.view}, writes[] = {result};
+    e.launch(choice, PushBytes(push), reads, std::span(writes).first(is_values ? 0 : 1));
+  }
   return {};
 }
 
@@ -135,7 +194,8 @@ Status emit(Emitter& e, const LatentAttention& op) {
                      .window = 0,
                      .soft_cap = 0,
                      .v_scale = op.scales.k,  // values are keys
-                     .row_heads = op.num_heads};
+                     .row_heads = op.num_heads,
+                     .out_shape = out_shape_of(op.num_heads, op.rank)};
   };
   const bool is_cpu = e.traits().cpu_kernels;
   const uint32_t slices = is_cpu ? 8 : 16, teams = is_cpu ? 1 : 8, rows_each = 2, num_tokens = e.list().num_tokens;

@@ -1,4 +1,4 @@
-// shaders/latent_rows.comp, head_matmul.comp, latent_attention.comp
+// shaders/latent_rows.comp, head_matmul.comp, latent_attention.comp, expand_latent.comp
 #pragma once
 
 #include "backends/vulkan/kernel.h"
@@ -18,9 +18,10 @@ struct LatentRowsKernel {
     uint32_t num_heads, nope, rank, rope_dim;
     float eps, magnitude;
     float k_scale;  // of an fp8-tensor pool
+    uint32_t turns_q;
   };
 };
-static_assert(sizeof(LatentRowsKernel::Push) == 108 && offsetof(LatentRowsKernel::Push, num_heads) == 80);
+static_assert(sizeof(LatentRowsKernel::Push) == 112 && offsetof(LatentRowsKernel::Push, num_heads) == 80);
 
 struct HeadMatmulKernel {
   static constexpr const char* kShader = "head_matmul";
@@ -40,6 +41,27 @@ struct HeadMatmulKernel {
   };
 };
 static_assert(sizeof(HeadMatmulKernel::Push) == 56);
+
+struct ExpandLatentKernel {
+  static constexpr const char* kShader = "expand_latent";
+  struct Constants {
+    uint32_t layout;  // layout_constant
+    uint32_t keys;    // of a group
+    uint32_t kv_dtype;
+    uint32_t columns;
+  };
+  static constexpr Constant<Constants> kConstants[] = {{"layout", &Constants::layout},
+                                                       {"keys", &Constants::keys},
+                                                       {"kv_dtype", &Constants::kv_dtype},
+                                                       {"columns", &Constants::columns}};
+  struct Push {
+    Address data, scales, inputs, tables, weight, result;
+    uint32_t row_words, num_rows, head_first, num_heads;
+    uint32_t head_dim, which, copied, row_dim, block_tokens, blocks_row_max;
+    float k_scale;  // of an fp8-tensor pool
+  };
+};
+static_assert(sizeof(ExpandLatentKernel::Push) == 92 && offsetof(ExpandLatentKernel::Push, k_scale) == 88);
 
 // head_dim: the numbers that are values, row_dim: all of a row of the cache.
 struct LatentAttentionKernel {

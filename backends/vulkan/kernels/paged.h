@@ -16,8 +16,12 @@ struct PagedPush {
   float soft_cap;
   float v_scale;       // of an fp8-tensor pool's values, else 1
   uint32_t row_heads;  // of a row of qkv: q, and k and v where they are there
+  uint32_t out_shape;  // of a row of result: heads << 16 | numbers of each
 };
-static_assert(sizeof(PagedPush) == 124 && offsetof(PagedPush, num_heads) == 72 &&
+constexpr uint32_t out_shape_of(uint32_t heads, uint32_t dim) {
+  return heads << 16 | dim;
+}
+static_assert(sizeof(PagedPush) == 128 && offsetof(PagedPush, num_heads) == 72 &&
               offsetof(PagedPush, count_words) == 88 && offsetof(PagedPush, scale) == 104);
 
 }  // namespace llmrt::vulkan

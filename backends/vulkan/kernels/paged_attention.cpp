@@ -17,10 +17,17 @@ Status emit(Emitter& e, const PagedAttention& op) {
                              .sinks = op.sinks >= 0,
                              .num_tokens = e.list().num_tokens,
                              .batch_invariant = e.list().batch_invariant,
-                             .decode_only = e.list().decode_only};
+                             .decode_only = e.list().decode_only,
+                             .prompts_alone = op.value_dim > 0};
   auto launches = choose_attention(e.setting().target, shape);
   if (!launches) return launches.error();
-  const View qkv = e.tensor(op.qkv), out = e.tensor(op.out), data = pool.device.data[op.layer];
+  // Over expanded keys: of heads from head_first on.
+  const uint32_t value_dim = op.value_dim > 0 ? op.value_dim : op.head_dim;
+  const uint64_t out_at = uint64_t{op.head_first} * value_dim * dtype_bytes(e.desc(op.out).dtype);
+  const View whole_q = e.tensor(op.qkv), whole_out = e.tensor(op.out);
+  const View qkv = whole_q.part(uint64_t{op.head_first} * op.head_dim * 4,
+                                whole_q.bytes - uint64_t{op.head_first} * op.head_dim * 4);
+  const View out = whole_out.part(out_at, whole_out.bytes - out_at), data = pool.device.data[op.layer];
   const View scales = kv_has_scales(pool.group.dtype) ? pool.device.scales[op.layer] : data;
   // The group's own header and tables.
   const uint64_t header_first = uint64_t{op.kv_group} * kForwardHeaderWords * 4;
@@ -56,7 +63,8 @@ Status emit(Emitter& e, const PagedAttention& op) {
                          .window = op.window,
                          .soft_cap = op.soft_cap,
                          .v_scale = op.scales.v,
-                         .row_heads = op.num_heads + (op.queries_only ? 0 : 2 * op.num_kv_heads)};
+                         .row_heads = e.desc(op.qkv).columns / op.head_dim,
+                         .out_shape = out_shape_of(e.desc(op.out).columns / value_dim, value_dim)};
     const std::span launch_reads =
         launch.merges ? std::span(merge_reads).first(1 + num_sinks) : std::span(reads).first(4 + num_sinks);
     e.launch(launch, PushBytes(push), launch_reads, std::span(writes).first(launch.claims ? 2 : 0));

@@ -69,6 +69,7 @@ std::span<const Shader> all_shaders() {
       describe<CausalConvKernel>(),
       describe<ElementwiseKernel>(),
       describe<EmbedKernel>(),
+      describe<ExpandLatentKernel>(),
       describe<ExpertFragmentKernel>(),
       describe<ExpertMatrixKernel>(),
       describe<ExpertSumKernel>(),

@@ -14,6 +14,7 @@ double bound_of(const Op& op, const OpList& list, DType math, uint32_t position_
   if (const auto* product = std::get_if<ExpertGateUp>(&op)) return of(kMatmul, list.tensors[product->out].dtype);
   if (const auto* sum = std::get_if<ExpertDown>(&op)) return of(kMatmul, list.tensors[sum->x].dtype);
   if (std::holds_alternative<RouteExperts>(op)) return of(kRotation, DType::kF32);
+  if (std::holds_alternative<ExpandLatent>(op)) return of(kMatmul, DType::kF16) + rounding_of(DType::kF16);
   if (const auto* heads = std::get_if<HeadMatmul>(&op))
     return of(kMatmul, math) + rounding_of(list.tensors[heads->out].dtype);
   if (std::holds_alternative<PagedAttention>(op) || std::holds_alternative<LatentAttention>(op))
