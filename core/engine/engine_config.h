@@ -95,8 +95,9 @@ struct EngineConfig {
   bool ngram_drafts = false;
   uint32_t draft_tokens = kDraftTokensDefault;
   AdapterConfig adapters;
-  bool overlap = true;  // one step ahead; false = the plain loop, same tokens
-  Slo slo;              // what counts as late, in statistics and verdicts, and for chunks by need
+  bool expands_latents = true;  // prompts of latent attention may make keys and values of heads (expanded_rows.h)
+  bool overlap = true;          // one step ahead; false = the plain loop, same tokens
+  Slo slo;                      // what counts as late, in statistics and verdicts, and for chunks by need
   AskedLimits asked;
   uint32_t audit_steps = 1024;  // the scheduler's books are checked every so many steps; 1 in tests, 0 = never
 };
@@ -122,6 +123,7 @@ struct MemoryPlan {
   uint64_t disk_bytes = 0;                             // of the disk tier
   std::string disk_folder;
   uint64_t adapter_bytes = 0;              // the pool of adapters; in workspace_bytes
+  KvGroup expanded;                        // room for expanded latents; no blocks: none
   std::vector<KvPoolSize> pools;           // by KV group; empty: one group
   std::vector<uint64_t> pool_block_bytes;  // of one block or record of each
   std::string limited_by;                  // "memory", "sequences x context", "--kv-tokens" ...

@@ -101,16 +101,33 @@ Lowering::Lowering(std::shared_ptr<const Model> model, const Caps& caps, uint32_
   LLMRT_CHECK(!groups_.empty() && groups_.size() <= kKvGroupsMax, "one to kKvGroupsMax groups of layers");
 }
 
-const SealedList& Lowering::forward_list(uint32_t num_tokens, bool batch_invariant, bool decode_only,
-                                         bool has_adapters) {
+void Lowering::set_expanded_pool(const KvGroup& pool) {
+  expanded_shape_ = {};
+  const auto layer = std::ranges::find(model_->config.layers, AttentionKind::kLatent, &LayerSpec::attention);
+  if (pool.num_blocks == 0 || layer == model_->config.layers.end()) return;
+  LLMRT_CHECK(groups_.size() < kKvGroupsMax, "a group is left for expanded latents");
+  expanded_shape_ = {layer->num_heads,
+                     layer->latent.rank,
+                     layer->latent.rope_dim,
+                     layer->latent.nope_dim,
+                     layer->latent.value_dim,
+                     layer->cache_group,
+                     static_cast<uint32_t>(groups_.size()),
+                     pool.num_blocks};
+}
+
+const SealedList& Lowering::forward_list(uint32_t num_tokens, bool batch_invariant, bool decode_only, bool has_adapters,
+                                         uint32_t expanded_heads) {
   const uint32_t bucket = std::min(step_size_from(num_tokens), step_tokens_max_);
-  return find_or_build(&forward_lists_, {bucket, batch_invariant, decode_only, has_adapters},
-                       [&] { return build_forward(*model_, caps_, bucket, has_adapters ? adapter_rank_ : 0); });
+  return find_or_build(&forward_lists_, {bucket, batch_invariant, decode_only, has_adapters, expanded_heads}, [&] {
+    return build_forward(*model_, caps_, bucket, has_adapters ? adapter_rank_ : 0,
+                         {expanded_shape_.expanded_group, expanded_heads});
+  });
 }
 
 const SealedList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant, bool has_adapters) {
   const uint32_t bucket = std::min(step_size_from(num_sampled), sample_rows_max_);
-  return find_or_build(&sample_lists_, {bucket, batch_invariant, false, has_adapters},
+  return find_or_build(&sample_lists_, {bucket, batch_invariant, false, has_adapters, 0},
                        [&] { return build_sample(*model_, caps_, bucket, has_adapters ? adapter_rank_ : 0); });
 }
 
@@ -178,10 +195,38 @@ void Lowering::lower_forward(const IterationPlan& plan, LoweredStep* step) {
     work_lists_.make(forward_.rows, groups_[g], batch_invariant, &forward_.attention[g]);
     decode_only &= forward_.attention[g].prompt_items.empty();
   }
+  const bool expands = !decode_only && lower_expanded();
   step->memory = plan.moves_blocks() ? &memory_list_ : nullptr;
   step->forward = &forward_list(static_cast<uint32_t>(plan.tokens.size()), batch_invariant, decode_only,
-                                !forward_.adapter_items.empty());
+                                !forward_.adapter_items.empty(), expands ? expanded_rows_.heads() : 0);
   pack(forward_, &step->forward_words);
+}
+
+bool Lowering::lower_expanded() {
+  if (expanded_shape_.num_blocks == 0) return false;
+  expanded_rows_.choose(forward_.rows, expanded_shape_);
+  const uint32_t heads = expanded_rows_.heads(), group = expanded_shape_.expanded_group;
+  if (heads == 0) return false;
+  work_lists_.make(expanded_rows_.absorbed(), groups_[expanded_shape_.kv_group], false,
+                   &forward_.attention[expanded_shape_.kv_group]);
+  work_lists_.make(expanded_rows_.expanded(), {heads, heads}, false, &forward_.attention[group]);
+  forward_.num_absorbed = expanded_rows_.num_absorbed();
+  for (size_t i = 0; i < expanded_rows_.expanded().size(); ++i)
+    add_expanded_row(expanded_rows_.expanded()[i], expanded_rows_.block_first(i));
+  return true;
+}
+
+// The blocks of its keys, and the row's table of them, which is written anew in each step.
+void Lowering::add_expanded_row(const RowRecord& row, uint32_t block_first) {
+  const uint32_t num_keys = row.start + row.num_tokens, num_blocks = expanded_blocks(row);
+  forward_.row_updates.push_back({RowUpdateKind::kPatchTable, row.slot, 0, expanded_shape_.expanded_group,
+                                  static_cast<uint32_t>(forward_.row_payload.size()), num_blocks});
+  for (uint32_t i = 0; i < num_blocks; ++i) {
+    const uint32_t first = i * kExpandItemKeys;
+    forward_.row_payload.push_back(block_first + i);
+    forward_.attention[expanded_shape_.expanded_group].expand_items.push_back(
+        {row.slot, first, std::min(kExpandItemKeys, num_keys - first), block_first + i});
+  }
 }
 
 StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits& limits, uint64_t kv_tokens_max,
@@ -197,17 +242,21 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   // Prompts are split as far as there is room.
   if (caps_.batch_invariant) out.partials_max = std::max(out.partials_max, kInvariantSplits * step_tokens_max_);
   work_lists_.set_partials_max(out.partials_max);
-  out.num_kv_groups = static_cast<uint32_t>(groups_.size());
+  const bool expands = expanded_shape_.num_blocks > 0;
+  out.num_kv_groups = static_cast<uint32_t>(groups_.size()) + expands;
   for (const AttentionGroup& group : groups_) out.heads_max = std::max(out.heads_max, group.num_heads);
   for (const LayerSpec& layer : c.layers) out.head_dim_max = std::max(out.head_dim_max, layer.output_dim());
+  if (expands) out.head_dim_max = std::max(out.head_dim_max, expanded_shape_.key_dim());
   out.hidden_columns = c.width;
   out.vocab_size = c.vocab_size;
-  constexpr uint64_t kArrays = 8 + 3 * kKvGroupsMax, kArrayPadding = 4;  // each array starts on a 4-word boundary
+  constexpr uint64_t kArrays = 8 + 4 * kKvGroupsMax, kArrayPadding = 4;  // each array starts on a 4-word boundary
   out.forward_words_max =
       kForwardHeadersWords + kArrays * kArrayPadding + 8 * limits.row_updates_max + limits.payload_words_max +
       4 * (limits.block_copies_max + limits.block_stores_max + limits.block_loads_max + limits.state_places_max) +
       8ull * limits.rows_max + 2ull * limits.tokens_max + adapter_words_max(limits.tokens_max) +
-      groups_.size() * work_words_max(step_tokens_max_, limits.rows_max, out.partials_max);
+      out.num_kv_groups * work_words_max(step_tokens_max_, limits.rows_max, out.partials_max);
+  // An update of each row that is expanded, and a table entry and an item of each block.
+  if (expands) out.forward_words_max += 8ull * limits.rows_max + 5ull * expanded_shape_.num_blocks;
   out.sample_words_max = kSampleHeaderWords + kArrays * kArrayPadding + (8ull + 4) * limits.samples_max +
                          adapter_words_max(limits.samples_max) + 2 * limits.bias_entries_max +
                          uint64_t{limits.samples_max} * ceil_div(c.vocab_size, 32u);  // a mask for each row
@@ -218,6 +267,9 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
     const SealedList& sample = sample_list(sample_rows_max_, false, adapters);
     out.arena_bytes = std::max(
         {out.arena_bytes, backend.arena_bytes(keep_expert_ids(forward)), backend.arena_bytes(keep_expert_ids(sample))});
+    if (!expands) continue;
+    const SealedList& expanded = forward_list(step_tokens_max_, false, false, adapters, expanded_shape_.num_heads);
+    out.arena_bytes = std::max(out.arena_bytes, backend.arena_bytes(keep_expert_ids(expanded)));
   }
   return out;
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/attention/expanded_rows.h"
 #include "core/attention/work_lists.h"
 #include "core/backend/backend.h"
 #include "core/engine/engine_config.h"
@@ -23,6 +24,7 @@ std::vector<AttentionGroup> attention_groups(const ModelConfig& config);
 struct ListKey {
   uint32_t bucket;
   bool batch_invariant, decode_only, has_adapters;
+  uint32_t expanded_heads;  // at a time, of rows whose latents are expanded; 0: no row's are
   auto operator<=>(const ListKey&) const = default;
 };
 
@@ -63,6 +65,10 @@ class Lowering {
   // Ranks that lists for rows with adapters have room for. Before the first list.
   void set_adapter_rank(uint32_t rank) { adapter_rank_ = rank; }
 
+  // The pool for expanded latents, which the backend has behind those of the model; without blocks all rows stay
+  // absorbed. Before state_config.
+  void set_expanded_pool(const KvGroup& pool);
+
   // The plan stays the caller's; `step` may be reused from an earlier one. The tail of the same plan follows into the
   // same step, when it is complete. A step with a batch-invariant row runs such kernels.
   void lower_forward(const IterationPlan& plan, LoweredStep* step);
@@ -73,7 +79,11 @@ class Lowering {
 
   // The list of the bucket that holds so many.
   const SealedList& forward_list(uint32_t num_tokens, bool batch_invariant = false, bool decode_only = false,
-                                 bool has_adapters = false);
+                                 bool has_adapters = false, uint32_t expanded_heads = 0);
+  // All of them, of a model whose latents may be expanded; else 0.
+  uint32_t expanded_heads() const { return expanded_shape_.num_heads; }
+  // What its lists expand.
+  const ExpandedShape& expanded_shape() const { return expanded_shape_; }
   const SealedList& sample_list(uint32_t num_sampled, bool batch_invariant = false, bool has_adapters = false);
   const SealedList& memory_list() const { return memory_list_; }
   // Sizes of everything that `backend` allocates once. kv_tokens_max: an upper bound of the pool.
@@ -81,12 +91,18 @@ class Lowering {
                            const Backend& backend);
 
  private:
+  // Work lists of rows that are expanded, and of those that are not, in place of the latent group's. Whether any is.
+  bool lower_expanded();
+  void add_expanded_row(const RowRecord& row, uint32_t block_first);
+
   std::shared_ptr<const Model> model_;
   Caps caps_;
   const std::vector<AttentionGroup> groups_;  // by KV group
   uint32_t step_tokens_max_, sample_rows_max_;
   uint32_t adapter_rank_ = 0;
   WorkLists work_lists_;
+  ExpandedShape expanded_shape_;
+  ExpandedRows expanded_rows_;  // of the step at work
   const SealedList memory_list_;
   std::map<ListKey, SealedList> forward_lists_, sample_lists_;  // references stay valid
   ForwardInputs forward_;

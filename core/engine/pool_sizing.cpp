@@ -7,6 +7,7 @@
 
 #include "core/base/checked_math.h"
 #include "core/model/architectures.h"
+#include "core/ops/step_inputs.h"
 
 namespace llmrt {
 namespace {
@@ -17,6 +18,8 @@ constexpr uint64_t kPenaltyRowsMin = 16;  // but so many rows have them
 // A processor's pool unless --kv-tokens says else. Clearing it takes 2 s a GiB before the first token, and a processor
 // is too slow for the number of sequences that a larger one could hold.
 constexpr uint64_t kCpuPoolBytes = 256ull << 20;
+// Room for expanded latents. With less of it heads are expanded in more parts, or long prompts not at all.
+constexpr uint64_t kExpandedPart = 16, kCpuExpandedBytesMax = 64ull << 20;
 constexpr double kReserveShare = 0.01;  // for graphs and recordings made later
 constexpr uint64_t kReserveBytesMax = 1ull << 30;
 
@@ -137,6 +140,38 @@ Result<uint32_t> penalty_rows_of(const EngineConfig& config, const Caps& caps, u
   return static_cast<uint32_t>(wanted);
 }
 
+KvGroup expanded_pool_of(const EngineConfig& config, const Caps& caps, const ModelConfig& model, uint64_t bytes) {
+  const auto is_latent = [](const LayerSpec& layer) { return layer.attention == AttentionKind::kLatent; };
+  const auto first = std::ranges::find_if(model.layers, is_latent);
+  const bool has_same_heads = std::ranges::all_of(model.layers, [&](const LayerSpec& layer) {
+    return !is_latent(layer) || (layer.latent == first->latent && layer.num_heads == first->num_heads &&
+                                 layer.cache_group == first->cache_group);
+  });
+  const bool has_dtype = std::ranges::find(caps.kv_dtypes, KvDType::kF16) != caps.kv_dtypes.end();
+  if (!config.expands_latents || first == model.layers.end() || !has_same_heads || !has_dtype ||
+      !first->latent.can_expand() || first->latent.key_dim() > caps.head_dim_max ||
+      cache_groups(model.layers).size() == kKvGroupsMax)
+    return {};
+  KvGroup group{.num_layers = 1,
+                .num_kv_heads = 1,
+                .head_dim = first->latent.key_dim(),
+                .block_tokens = kExpandItemKeys,
+                .is_expanded = true};
+  const uint64_t wanted = ceil_div<uint64_t>(config.context_max, kExpandItemKeys) * first->num_heads;
+  if (caps.range_bytes_max > 0) bytes = std::min(bytes, caps.range_bytes_max);
+  group.num_blocks = static_cast<uint32_t>(std::min<uint64_t>(wanted, bytes / group.bytes_block()));
+  return group;
+}
+
+KvGroup expanded_pool(const EngineConfig& config, const Caps& caps, const ModelConfig& model,
+                      const MemoryReport& before, const MemoryReport& loaded) {
+  const uint64_t budget = budget_of(config, caps, before);
+  const uint64_t taken = used_before(caps, before) + loaded.weight_bytes - loaded.f16_copy_bytes;
+  const uint64_t room = budget - std::min(budget, taken);
+  const uint64_t most = caps.is_cpu ? kCpuExpandedBytesMax : kExpandedBytesMax;
+  return expanded_pool_of(config, caps, model, std::min(most, room / kExpandedPart));
+}
+
 uint32_t host_blocks_of(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes) {
   return static_cast<uint32_t>(std::min(shapes.blocks_in(config.kv_host_bytes), shapes.blocks_by_range(caps)));
 }
@@ -147,8 +182,10 @@ uint64_t pool_tokens_bound(const EngineConfig& config, const Caps& caps, const P
 }
 
 Result<MemoryPlan> size_pools(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes,
-                              const MemoryReport& before, const MemoryReport& after) {
+                              const MemoryReport& before, const MemoryReport& after, const KvGroup& expanded) {
   MemoryPlan plan;
+  plan.expanded = expanded;
+  const uint64_t expanded_bytes = expanded.num_blocks * expanded.bytes_block();
   plan.device_bytes = before.total_bytes;
   plan.budget_bytes = budget_of(config, caps, before);
   plan.used_before_bytes = used_before(caps, before);
@@ -159,7 +196,8 @@ Result<MemoryPlan> size_pools(const EngineConfig& config, const Caps& caps, cons
   plan.sequences = config.sequences_max;
   plan.block_bytes = shapes.bytes_block();
   plan.block_tokens = shapes.first().block_tokens;
-  const uint64_t taken = plan.used_before_bytes + plan.weight_bytes + plan.workspace_bytes + plan.reserve_bytes;
+  const uint64_t taken =
+      plan.used_before_bytes + plan.weight_bytes + plan.workspace_bytes + plan.reserve_bytes + expanded_bytes;
   plan.blocks_by_memory = plan.budget_bytes > taken ? shapes.blocks_in(plan.budget_bytes - taken) : 0;
   plan.blocks_by_limit = blocks_limit(config, caps, shapes);
   // 32-bit token slots on the device.
@@ -204,6 +242,8 @@ std::string print(const MemoryPlan& plan, uint32_t context_tokens, uint32_t num_
     line(fmt::format("  penalty rows, {} of {}", plan.penalty_rows, plan.sequences),
          mib(plan.penalty_rows * plan.penalty_row_bytes));
   if (plan.adapter_bytes > 0) line("  adapters", mib(plan.adapter_bytes));
+  if (plan.expanded.num_blocks > 0)
+    line("- expanded latents", mib(plan.expanded.num_blocks * plan.expanded.bytes_block()));
   line("- reserve", mib(plan.reserve_bytes));
   line("KV block", fmt::format("{} tokens, {}", plan.block_tokens, mib(plan.block_bytes)));
   line("blocks by memory", fmt::format("{}", plan.blocks_by_memory));

@@ -26,12 +26,21 @@ Result<uint32_t> penalty_rows_of(const EngineConfig& config, const Caps& caps, u
 // with weights, state and a small pool in place and the largest step run. Errors: out_of_memory when not even one
 // sequence of block_tokens fits, invalid_argument for what was asked for and finds no room, with the numbers.
 Result<MemoryPlan> size_pools(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes,
-                              const MemoryReport& before, const MemoryReport& after);
+                              const MemoryReport& before, const MemoryReport& after, const KvGroup& expanded = {});
 
 // What copies of weights in f16 may take (Backend::add_f16_copies): the larger of f16_copies_share of what the weights
 // leave and what the pool has no use for; 0 where nothing would read them. `loaded` was read with the weights in place.
 uint64_t f16_copies_bound(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes,
                           const MemoryReport& before, const MemoryReport& loaded);
+
+// The pool that latents of prompts are expanded into (core/attention/expanded_rows.h): a 16th of what the weights
+// leave, at most 512 MiB (64 on a processor), and no more than the keys of the longest context take. No blocks where
+// the model has none, its heads are not the device's, or it is not wanted. `loaded` was read with the weights in place.
+KvGroup expanded_pool(const EngineConfig& config, const Caps& caps, const ModelConfig& model,
+                      const MemoryReport& before, const MemoryReport& loaded);
+inline constexpr uint64_t kExpandedBytesMax = 512ull << 20;
+// The same, of at most so many bytes, whatever memory there is.
+KvGroup expanded_pool_of(const EngineConfig& config, const Caps& caps, const ModelConfig& model, uint64_t bytes);
 
 // Blocks of the host tier of the first group; 0 = none.
 uint32_t host_blocks_of(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes);

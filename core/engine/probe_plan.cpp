@@ -16,6 +16,28 @@ uint32_t blocks_before(const ProbeShape& shape, uint32_t sequence_idx) {
          decoding * ceil_div(shape.decoding_start + 1, shape.block_tokens);
 }
 
+// The rows that are expanded have their keys there, and none in the latents' group.
+void count_expanded(const ProbeShape& shape, const ExpandedShape& expanded, CostSizes* sizes) {
+  std::vector<RowRecord> rows;
+  for (uint32_t i = 0, token = 0; i < shape.num_rows(); token += shape.tokens_of(i++))
+    rows.push_back({i, shape.start_of(i), shape.tokens_of(i), token});
+  ExpandedRows chosen;
+  chosen.choose(rows, expanded);
+  if (chosen.heads() == 0) return;
+  const KvGroup one_key{.num_layers = 1, .num_kv_heads = 1, .head_dim = expanded.key_dim(), .block_tokens = 1};
+  KvSizes made{0, 0, static_cast<uint32_t>(one_key.bytes_block())};
+  KvSizes& latents = sizes->kv.at(expanded.kv_group);
+  for (const RowRecord& row : chosen.expanded()) {
+    made.tokens += row.start + row.num_tokens;
+    for (uint32_t t = 0; t < row.num_tokens; ++t) made.attention_pairs += row.start + t + 1;
+  }
+  latents.tokens -= made.tokens;
+  latents.attention_pairs -= made.attention_pairs;
+  sizes->num_absorbed = chosen.num_absorbed();
+  sizes->kv.resize(expanded.expanded_group + 1);
+  sizes->kv[expanded.expanded_group] = made;
+}
+
 }  // namespace
 
 uint32_t probe_blocks(const ProbeShape& shape) {
@@ -73,7 +95,8 @@ IterationPlan probe_plan(const ProbeShape& shape, uint32_t vocab_size) {
   return plan;
 }
 
-CostSizes probe_sizes(const ProbeShape& shape, const ModelConfig& model, KvDType kv_dtype) {
+CostSizes probe_sizes(const ProbeShape& shape, const ModelConfig& model, KvDType kv_dtype,
+                      const ExpandedShape& expanded) {
   CostSizes sizes;
   sizes.num_tokens = shape.step_tokens();
   for (uint32_t i = 0; i < shape.num_rows(); ++i) sizes.num_sampled += shape.samples_of(i);
@@ -93,6 +116,7 @@ CostSizes probe_sizes(const ProbeShape& shape, const ModelConfig& model, KvDType
     }
     sizes.kv.push_back(kv);
   }
+  if (expanded.num_blocks > 0) count_expanded(shape, expanded, &sizes);
   return sizes;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/attention/expanded_rows.h"
 #include "core/backend/backend.h"
 #include "core/kv/block_pool.h"
 #include "core/model/model_config.h"
@@ -38,7 +39,8 @@ Status apply_row_updates(IterationPlan plan, Backend* backend);
 IterationPlan probe_plan(const ProbeShape& shape, uint32_t vocab_size);
 // Blocks that such a plan needs in the pool.
 uint32_t probe_blocks(const ProbeShape& shape);
-// What the step's ops count for.
-CostSizes probe_sizes(const ProbeShape& shape, const ModelConfig& model, KvDType kv_dtype);
+// What the step's ops count for. `expanded`: Lowering::expanded_shape.
+CostSizes probe_sizes(const ProbeShape& shape, const ModelConfig& model, KvDType kv_dtype,
+                      const ExpandedShape& expanded = {});
 
 }  // namespace llmrt

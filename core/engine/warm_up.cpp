@@ -97,6 +97,9 @@ Status compile_first_lists(const EngineConfig& config, Lowering* lowering, Backe
     if (adapters && config.adapters.slots == 0) continue;
     for (const uint32_t tokens : {1u, 16u, 32u, 64u, std::min(512u, config.step_tokens_max), config.step_tokens_max})
       lists.push_back(&lowering->forward_list(tokens, invariant, invariant || tokens == 1, adapters));
+    for (const uint32_t tokens : {std::min(512u, config.step_tokens_max), config.step_tokens_max})
+      if (const uint32_t heads = invariant ? 0 : lowering->expanded_heads(); heads > 0)
+        lists.push_back(&lowering->forward_list(tokens, false, false, adapters, heads));
     for (const uint32_t sampled : {1u, config.sample_rows_max})
       lists.push_back(&lowering->sample_list(sampled, invariant, adapters));
   }
@@ -138,6 +141,11 @@ Status time_moves(std::span<const KvGroup> groups, const SealedList& memory, Bac
 }
 
 }  // namespace
+
+std::vector<KvGroup> with_expanded(std::vector<KvGroup> groups, const KvGroup& expanded) {
+  if (expanded.num_blocks > 0) groups.push_back(expanded);
+  return groups;
+}
 
 Status check_heads(const Model& model, const Caps& caps) {
   for (uint32_t i = 0; i < model.config.num_layers(); ++i) {
@@ -191,13 +199,16 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   const AdapterPoolConfig adapters{adapter_pool_bytes(config->adapters, *model, caps.activation_dtype),
                                    config->adapters.slots};
   if (Status status = backend->create_adapter_pool(adapters); !status) return status.error();
+  const KvGroup expanded = expanded_pool(*config, caps, model->config, before, backend->memory());
+  warm.lowering->set_expanded_pool(expanded);
   const StateConfig state = warm.lowering->state_config(
       *config, plan_limits(scheduler_config(*config, bound, end_of_generation)), kv_tokens_max, *backend);
   if (Status status = backend->create_state(state); !status) return status.error();
   // A processor's memory is planned, not measured: the largest step would take seconds there.
   if (!caps.is_cpu) {
     const ProbeShape largest = largest_step(*config);
-    if (Status status = backend->create_kv_pools(shapes.groups(probe_blocks(largest), 0)); !status)
+    if (Status status = backend->create_kv_pools(with_expanded(shapes.groups(probe_blocks(largest), 0), expanded));
+        !status)
       return status.error();
     if (Status status = compile_first_lists(*config, warm.lowering.get(), backend); !status) return status.error();
     Result<double> token_ms = run_largest_step(largest, shapes.books(probe_blocks(largest), 0),
@@ -205,7 +216,7 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
     if (!token_ms) return token_ms.error();
     warm.cost_prior.token_ms = *token_ms;
   }
-  Result<MemoryPlan> plan = size_pools(*config, caps, shapes, before, backend->memory());
+  Result<MemoryPlan> plan = size_pools(*config, caps, shapes, before, backend->memory(), expanded);
   if (!plan) return plan.error();
   warm.memory_plan = *plan;
   warm.memory_plan.penalty_rows = config->penalty_rows_max;
@@ -216,7 +227,7 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   warm.memory_plan.adapter_bytes = adapters.bytes;
   warm.memory_plan.penalty_row_bytes = uint64_t{model->config.vocab_size} * 4;
   const std::vector<KvGroup> groups = shapes.groups(plan->num_blocks, plan->num_host_blocks);
-  if (Status status = backend->create_kv_pools(groups); !status) return status.error();
+  if (Status status = backend->create_kv_pools(with_expanded(groups, expanded)); !status) return status.error();
   if (plan->num_host_blocks > 0)
     if (Status status = time_moves(groups, warm.lowering->memory_list(), backend, &warm.cost_prior); !status)
       return status.error();

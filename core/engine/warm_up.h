@@ -22,6 +22,9 @@ struct WarmEngine {
 // no device can.
 Status check_heads(const Model& model, const Caps& caps);
 
+// A model's pools, and behind them the one for expanded latents, if it has blocks.
+std::vector<KvGroup> with_expanded(std::vector<KvGroup> groups, const KvGroup& expanded);
+
 // Leaves the backend with weights, state and KV pools, ready to submit. Errors: unsupported (an op or a KV dtype that
 // the device lacks, by name), out_of_memory with the terms, invalid_argument for a knob outside its range.
 // The scheduler's end tokens are counted in the room for a step's inputs.

@@ -68,6 +68,11 @@ WeightTensor transposed_keys(const std::string& name, const JoinedHeads& joined)
   return out;
 }
 
+// The key rows of each head, as they are.
+WeightTensor key_rows(const std::string& name, const JoinedHeads& joined) {
+  return gathered_rows(name, joined.tensor, ranges_of_each(joined.tensor.rows, joined.rows_head(), 0, joined.keys));
+}
+
 // The value rows of each head, as they are.
 WeightTensor value_rows(const std::string& name, const JoinedHeads& joined) {
   return gathered_rows(name, joined.tensor,
@@ -91,6 +96,7 @@ WeightGroupId Assembler::add_heads(std::string name, uint32_t num_heads, WeightT
 Status Assembler::add_head_matrices(const std::string& prefix, const LayerSpec& spec, LatentWeights* weights) {
   const LatentSpec& latent = spec.latent;
   const std::string keys_name = prefix + kLatentKeys, values_name = prefix + kLatentValues;
+  const std::string rows_name = keys_name + " (rows)";
   if (source_.has(prefix + kLatentKeysValues)) {
     const uint64_t rows = uint64_t{spec.num_heads} * (latent.nope_dim + latent.value_dim);
     auto tensor = source_.take(prefix + kLatentKeysValues, rows, latent.rank, false);
@@ -98,10 +104,16 @@ Status Assembler::add_head_matrices(const std::string& prefix, const LayerSpec& 
     const JoinedHeads joined{*std::move(tensor), spec.num_heads, latent.nope_dim, latent.value_dim};
     weights->key = add_heads(prefix + "latent_keys", spec.num_heads, transposed_keys(keys_name, joined));
     weights->value = add_heads(prefix + "latent_values", spec.num_heads, value_rows(values_name, joined));
+    if (latent.can_expand())
+      weights->key_rows = add_heads(prefix + "latent_key_rows", spec.num_heads, key_rows(rows_name, joined));
     return {};
   }
   auto keys = source_.take_stack(keys_name, spec.num_heads, latent.rank, latent.nope_dim);
   if (!keys) return keys.error();
+  // A tensor whose rows are the latent's numbers, transposed, has the keys' as rows.
+  if (latent.can_expand())
+    weights->key_rows = add_heads(prefix + "latent_key_rows", spec.num_heads,
+                                  transposed_keys(rows_name, {*keys, spec.num_heads, latent.rank, 0}));
   weights->key = add_heads(prefix + "latent_keys", spec.num_heads, *std::move(keys));
   auto values = source_.take_stack(values_name, spec.num_heads, latent.value_dim, latent.rank);
   if (!values) return values.error();

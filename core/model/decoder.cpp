@@ -63,9 +63,10 @@ TensorId add_first_part(uint32_t layer, const StepTensors& step, TensorId x, Ten
   return is_recurrent(kind) ? add_recurrent(layer, x, delta, b) : add_attention(layer, step, x, delta, b);
 }
 
-OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens, uint32_t adapter_rank) {
+OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens, uint32_t adapter_rank,
+                     Expansion expansion) {
   const ModelConfig& c = model.config;
-  ListBuilder b{model, caps, Rows::kTokens, {"forward", num_tokens, 0, {}, {}}, adapter_rank};
+  ListBuilder b{model, caps, Rows::kTokens, {"forward", num_tokens, 0, {}, {}}, adapter_rank, expansion};
   StepTensors step{b.tensor("tokens", 1, DType::kI32),
                    b.tensor("positions", 1, DType::kI32),
                    b.tensor("row_slots", 1, DType::kI32),

@@ -10,9 +10,16 @@
 
 namespace llmrt {
 
+// How rows of many tokens have latent attention in a list: see core/attention/expanded_rows.h.
+struct Expansion {
+  uint32_t kv_group = 0;  // that keys and values are expanded into
+  uint32_t heads = 0;     // at a time; 0: all rows stay absorbed
+};
+
 // adapter_rank: the most that an adapter may have in a part of a weight group, in lists that run rows with adapters; 0:
 // those of rows without.
-OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens, uint32_t adapter_rank = 0);
+OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens, uint32_t adapter_rank = 0,
+                     Expansion expansion = {});
 // Moves of blocks in each KV group: no tensors, no tokens.
 OpList build_memory(uint32_t num_kv_groups);
 OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled, uint32_t adapter_rank = 0);

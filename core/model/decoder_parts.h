@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/backend/caps.h"
+#include "core/model/decoder.h"
 #include "core/model/model.h"
 #include "core/ops/op_list.h"
 
@@ -24,6 +25,7 @@ struct ListBuilder {
   Rows rows;
   OpList list;
   uint32_t adapter_rank = 0;  // of each part of a group; 0: a list for rows without adapters
+  Expansion expansion = {};   // of latents
 
   TensorId tensor(std::string name, uint32_t columns, DType dtype, Storage storage = Storage::kArena) {
     return list.add_tensor({std::move(name), rows, columns, dtype, storage});

@@ -32,6 +32,7 @@ struct LatentWeights {
   WeightId norm = -1;               // of the latent
   WeightGroupId key = -1;           // by head, [rank, nope_dim]: what brings a query to the latent's numbers
   WeightGroupId value = -1;         // by head, [value_dim, rank]
+  WeightGroupId key_rows = -1;      // LatentSpec::can_expand only: key transposed, what makes a key of a latent
 };
 
 // -1: the layer has none.

@@ -2,14 +2,19 @@
 #include "core/engine/lower.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <map>
 #include <ranges>
 #include <set>
 
+#include "core/attention/expanded_rows.h"
 #include "core/base/checked_math.h"
 #include "core/engine/cache_identity.h"
+#include "core/engine/pool_sizing.h"
 #include "core/engine/probe_plan.h"
+#include "core/model/decoder.h"
 #include "core/model/model_digest.h"
+#include "core/model/synthetic.h"
 #include "tests/fakes/fake_backend.h"
 #include "tests/fakes/fake_model.h"
 
@@ -155,6 +160,152 @@ TEST_CASE("each KV group has work lists of its own window") {
   const OpList& memory = lowering.memory_list();
   REQUIRE(memory.ops.size() == 9);
   CHECK(std::get<CopyBlocks>(memory.ops[8]).kv_group == 2);
+}
+
+namespace {
+
+// The sizes of GLM-4.7-Flash.
+ExpandedShape glm_shape(uint32_t num_blocks) {
+  return {.num_heads = 20,
+          .rank = 512,
+          .rope_dim = 64,
+          .nope_dim = 192,
+          .value_dim = 256,
+          .kv_group = 0,
+          .expanded_group = 1,
+          .num_blocks = num_blocks};
+}
+
+bool is_expanded(uint32_t start, uint32_t num_tokens) {
+  ExpandedRows rows;
+  const RowRecord row{0, start, num_tokens, 0};
+  rows.choose({&row, 1}, glm_shape(1u << 20));
+  return rows.heads() > 0;
+}
+
+}  // namespace
+
+TEST_CASE("latents are expanded for rows of so many tokens that it pays") {
+  CHECK(is_expanded(0, 2048));
+  CHECK(is_expanded(6144, 2048));
+  CHECK(is_expanded(200000, 2048));
+  CHECK(is_expanded(0, 30));  // whose own latents are all that there are
+  CHECK_FALSE(is_expanded(8192, 8));
+  CHECK_FALSE(is_expanded(8192, 256));
+  // 576 multiplications less a pair for 448 * 512 a key that is expanded, which a token of the row costs too.
+  CHECK_FALSE(is_expanded(100000, 397));
+  CHECK(is_expanded(100000, 400));
+  CHECK_FALSE(is_expanded(0, kDecodeRowTokens));
+
+  const ExpandedShape shape = glm_shape(1);
+  CHECK(shape.absorbed_cost(6144, 2048) == 20.0 * (2048.0 * 6144 + 2048.0 * 2049 / 2) * 1088 + 20.0 * 2048 * 512 * 448);
+  CHECK(shape.expanded_cost(6144, 2048) == 20.0 * (2048.0 * 6144 + 2048.0 * 2049 / 2) * 512 + 20.0 * 8192 * 512 * 448);
+}
+
+TEST_CASE("rows are expanded as far as there is room, with fewer heads at a time for more keys") {
+  const std::vector<RowRecord> rows = {
+      {0, 500, 1, 0}, {1, 0, 640, 1}, {2, 9000, 8, 641}, {3, 64, 600, 649}, {4, 700, 2, 1249}};
+  const auto chosen = [&](uint32_t num_blocks) {
+    ExpandedRows out;
+    out.choose(rows, glm_shape(num_blocks));
+    return out;
+  };
+  const auto slots = [](std::span<const RowRecord> of) {
+    std::vector<uint32_t> out;
+    for (const RowRecord& row : of) out.push_back(row.slot);
+    return out;
+  };
+  // 10 and 11 blocks of each head.
+  CHECK(chosen(21 * 20).heads() == 20);
+  CHECK(chosen(21 * 20 - 1).heads() == 10);
+  CHECK(chosen(21 * 3).heads() == 3);  // 20 heads in 8 parts
+  CHECK(chosen(21).heads() == 1);
+  const ExpandedRows both = chosen(21), one = chosen(20), none = chosen(9);
+  CHECK(slots(both.expanded()) == std::vector{1u, 3u});
+  CHECK(slots(both.absorbed()) == std::vector{0u, 2u, 4u});
+  CHECK(both.block_first(0) == 0);
+  CHECK(both.block_first(1) == 10);
+  CHECK(both.num_absorbed() == 1251);
+  CHECK(slots(one.expanded()) == std::vector{1u});
+  CHECK(one.num_absorbed() == 1251);
+  CHECK(none.heads() == 0);
+  CHECK(slots(none.absorbed()).size() == 5);
+}
+
+TEST_CASE("a step whose rows are expanded has a list and inputs of both forms") {
+  const auto model = make_synthetic("synthetic:glm-4.7-flash:q8_0");
+  REQUIRE(model.ok());
+  EngineConfig config;
+  config.context_max = 16384;
+  Caps caps = measured_caps();
+  caps.kv_dtypes = {KvDType::kF16};
+  const KvGroup pool = expanded_pool_of(config, caps, (*model)->config, kExpandedBytesMax);
+  CHECK(pool.num_blocks == 16384 / 64 * 20);
+  CHECK(pool.bytes_block() == 64 * 2 * 256 * 2);
+  config.expands_latents = false;
+  CHECK(expanded_pool_of(config, caps, (*model)->config, kExpandedBytesMax).num_blocks == 0);
+  Lowering lowering(*model, caps, config.step_tokens_max, config.sample_rows_max);
+  lowering.set_expanded_pool(pool);
+  const StateConfig state = lowering.state_config(config, PlanLimits(), 1u << 20, kDevice);
+  CHECK(state.num_kv_groups == 2);
+
+  const auto count = [](const OpList& list, auto is_counted) { return std::ranges::count_if(list.ops, is_counted); };
+  const auto expands = [](const Op& op) { return std::holds_alternative<ExpandLatent>(op); };
+  IterationPlan plan = decode_plan(1, 700);
+  plan.rows.push_back({1, 1, 6000, 1000, 1, 0, 0, 0, 0, 0});
+  plan.tokens.resize(1001);
+  LoweredStep step;
+  lowering.lower(plan, &step);
+  CHECK(count(step.forward->list, expands) == 47);
+  CHECK(step.forward_words.size() <= state.forward_words_max);
+  const auto inputs = unpack_forward(step.forward_words);
+  REQUIRE(inputs.ok());
+  CHECK(inputs->num_absorbed == 1);
+  CHECK(inputs->attention[0].prompt_items.empty());
+  CHECK_FALSE(inputs->attention[0].decode_items.empty());
+  CHECK(inputs->attention[1].prompt_items.size() >= 16);
+  const std::vector<ExpandItem>& items = inputs->attention[1].expand_items;
+  REQUIRE(items.size() == 110);
+  CHECK(items.back().num_keys == 7000 - 109 * 64);
+  const RowUpdate& patch = inputs->row_updates.back();
+  CHECK(patch.slot == 1);
+  CHECK(patch.arg1 == 1);
+  REQUIRE(patch.payload_words == 110);
+  for (uint32_t i = 0; i < 110; ++i) {
+    CHECK(items[i].block == i);
+    CHECK(inputs->row_payload[patch.payload_first + i] == i);
+  }
+  // A row that is batch-invariant keeps the step absorbed; so does one of few tokens.
+  plan.rows[0].batch_invariant = true;
+  lowering.lower(plan, &step);
+  CHECK(count(step.forward->list, expands) == 0);
+  plan.rows[0].batch_invariant = false;
+  plan.rows[1].num_tokens = 8;
+  plan.tokens.resize(9);
+  lowering.lower(plan, &step);
+  CHECK(count(step.forward->list, expands) == 0);
+}
+
+TEST_CASE("what ops of both forms cost is what the choice between them counts") {
+  const auto model = make_synthetic("synthetic:glm-4.7-flash:q8_0");
+  REQUIRE(model.ok());
+  const uint32_t heads_at_a_time = GENERATE(20u, 3u);
+  const ExpandedShape shape = glm_shape(heads_at_a_time * 128);  // of 8,192 keys
+  Caps caps;
+  const ProbeShape probe{1, 2048, 6144, 1, 16};
+  const auto flops_of = [&](const OpList& list, const ExpandedShape& expanded) {
+    const CostSizes sizes = probe_sizes(probe, (*model)->config, KvDType::kF16, expanded);
+    double flops = 0;
+    for (const Op& op : list.ops)
+      if (std::holds_alternative<ExpandLatent>(op) || std::holds_alternative<PagedAttention>(op) ||
+          std::holds_alternative<LatentAttention>(op) || std::holds_alternative<HeadMatmul>(op))
+        flops += cost(list, op, (*model)->weights, sizes).flops;
+    return flops;
+  };
+  const OpList absorbed = build_forward(**model, caps, 2048),
+               expanded = build_forward(**model, caps, 2048, 0, {1, heads_at_a_time});
+  CHECK(flops_of(absorbed, {}) == 47 * 2 * shape.absorbed_cost(6144, 2048));
+  CHECK(flops_of(expanded, shape) == 47 * 2 * shape.expanded_cost(6144, 2048));
 }
 
 TEST_CASE("rows that decode are split evenly, as fills the device") {

@@ -309,7 +309,21 @@ struct Numbers {
   DType activation;
   KvDType kv;
   bool with_adapters = false;
+  uint32_t expanded_heads = 0;  // at a time, of rows of more than two tokens
 };
+
+// Rows of more than two tokens have expanded latents in a group behind those of the model.
+void add_expanded_row(const RowRecord& row, uint32_t row_idx, uint32_t group, Step* step) {
+  std::vector<ExpandItem>& items = step->forward_inputs.attention[group].expand_items;
+  const uint32_t num_keys = row.start + row.num_tokens;
+  std::vector<uint32_t> table;
+  for (uint32_t key = 0; key < num_keys; key += kExpandItemKeys) {
+    table.push_back(static_cast<uint32_t>(items.size()));
+    items.push_back({row.slot, key, std::min(kExpandItemKeys, num_keys - key), table.back()});
+  }
+  step->patch_table(row.slot, 0, table, group);
+  step->add_prompt_items(row_idx, 0, 1, group);
+}
 
 Step decoder_step(const Model& model, const Numbers& numbers, uint32_t bucket, const std::vector<RowPlan>& rows,
                   uint32_t output_position) {
@@ -317,12 +331,18 @@ Step decoder_step(const Model& model, const Numbers& numbers, uint32_t bucket, c
   const DType activation = caps.activation_dtype = numbers.activation;
   const uint32_t adapter_rank = numbers.with_adapters ? kAdapterRank : 0;
   Step step;
-  step.forward = build_forward(model, caps, bucket, adapter_rank);
+  const auto expanded_group = static_cast<uint32_t>(cache_groups(model.config.layers).size());
+  step.forward = build_forward(model, caps, bucket, adapter_rank, {expanded_group, numbers.expanded_heads});
+  if (numbers.expanded_heads > 0) step.forward_inputs.num_absorbed = 0;
   for (const RowPlan& row : rows) {
     const uint32_t row_idx = step.add_row(row.slot, row.start, static_cast<uint32_t>(row.tokens.size()), row.tokens);
     const std::vector<CacheGroup> groups = cache_groups(model.config.layers);
+    if (numbers.expanded_heads > 0 && row.tokens.size() <= 2)
+      step.forward_inputs.num_absorbed = static_cast<uint32_t>(step.forward_inputs.tokens.size());
     for (uint32_t g = 0; g < groups.size(); ++g) {
-      if (row.tokens.size() > 2)
+      if (row.tokens.size() > 2 && numbers.expanded_heads > 0)
+        add_expanded_row(step.forward_inputs.rows[row_idx], row_idx, expanded_group, &step);
+      else if (row.tokens.size() > 2)
         step.add_prompt_items(row_idx, groups[g].window, 1, g);
       else
         step.add_decode_items(row_idx, 64, groups[g].window, g);
@@ -366,8 +386,9 @@ Case decoder_case(const Model& model, const Numbers& numbers, Like like, std::mt
   Case test_case;
   test_case.variant = dtype_name(numbers.activation);
   test_case.name =
-      fmt::format("decoder {}-like activations {} KV {}{}", kLikeNames[static_cast<int>(like)],
-                  dtype_name(numbers.activation), kv_dtype_name(numbers.kv), numbers.with_adapters ? " adapters" : "");
+      fmt::format("decoder {}-like activations {} KV {}{}{}", kLikeNames[static_cast<int>(like)],
+                  dtype_name(numbers.activation), kv_dtype_name(numbers.kv), numbers.with_adapters ? " adapters" : "",
+                  numbers.expanded_heads > 0 ? fmt::format(" {} heads expanded", numbers.expanded_heads) : "");
   if (numbers.with_adapters) test_case.adapters = random_adapters(model, rng);
   for (const CacheGroup& group : cache_groups(model.config.layers))
     test_case.groups.push_back({.num_layers = group.num_layers,
@@ -377,6 +398,14 @@ Case decoder_case(const Model& model, const Numbers& numbers, Like like, std::mt
                                 .num_blocks = kBlocks,
                                 .dtype = numbers.kv,
                                 .keys_only = group.keys_only()});
+  const uint32_t num_groups = static_cast<uint32_t>(test_case.groups.size());
+  if (numbers.expanded_heads > 0)
+    test_case.groups.push_back({.num_layers = 1,
+                                .num_kv_heads = 1,
+                                .head_dim = model.config.layers[0].latent.key_dim(),
+                                .block_tokens = kExpandItemKeys,
+                                .num_blocks = 4 * numbers.expanded_heads,
+                                .is_expanded = true});
   const std::vector<int32_t> last = {kLastSampled};
 
   Step first = decoder_step(model, numbers, 128,
@@ -403,7 +432,6 @@ Case decoder_case(const Model& model, const Numbers& numbers, Like like, std::mt
       {{0, 21, last, true}, {3, 21, last, true}, {2, 5, random_tokens(6, rng), true}, {1, 71, last, true}}, 2);
   third.add_update(RowUpdateKind::kCopySlot, 3, 0, 0);
   patch_tables(model, 3, 1, {23}, &third);
-  const uint32_t num_groups = static_cast<uint32_t>(test_case.groups.size());
   third.memory = build_memory(num_groups);
   for (uint32_t g = 0; g < num_groups; ++g)
     third.forward_inputs.block_copies.push_back({block_of(g, 17), block_of(g, 23), 5, g});
@@ -464,6 +492,39 @@ TEST_CASE("a decoder's lists give the same hidden states and tokens", "[decoder]
     for (KvDType kv_dtype : {KvDType::kF16, KvDType::kBF16, KvDType::kI8, KvDType::kF8, KvDType::kF8Block})
       suite.cases.push_back(drawn_case(suite, model, {activation, kv_dtype}, like, rng));
   run(suite);
+}
+
+TEST_CASE("a decoder's lists give the same where latents are expanded", "[decoder][latent_attention]") {
+  std::mt19937_64 rng(7);
+  Suite suite;
+  suite.vocab_size = kVocab;
+  const Model model = latent_model(&suite, rng);
+  for (const auto& [activation, heads] : {std::pair{DType::kF32, 5u}, {DType::kF16, 2u}, {DType::kBF16, 1u}})
+    for (KvDType kv_dtype : {KvDType::kF16, KvDType::kI8, KvDType::kF8Block})
+      suite.cases.push_back(drawn_case(suite, model, {activation, kv_dtype, false, heads}, Like::kLatent, rng));
+  run(suite);
+}
+
+TEST_CASE("rows whose latents are expanded give what those that are absorbed do", "[decoder][latent_attention]") {
+  Suite suite;
+  suite.vocab_size = kVocab;
+  std::mt19937_64 rng(7);
+  const Model model = latent_model(&suite, rng);
+  const auto outcome_of = [&](uint32_t heads, std::optional<Case>* made) {
+    std::mt19937_64 same(12);
+    *made = decoder_case(model, {DType::kF32, KvDType::kF16, false, heads}, Like::kLatent, same);
+    suite.cases = {**made};
+    return reference_outcome(suite, **made);
+  };
+  std::optional<Case> absorbed, expanded;
+  const Outcome right = outcome_of(0, &absorbed), found = outcome_of(2, &expanded);
+  CHECK(compare(*absorbed, right, found, Caps{}).empty());
+  // That the comparison tells a head's keys from another's.
+  for (Step& step : expanded->steps)
+    for (Op& op : step.forward.ops)
+      if (auto* expand = std::get_if<ExpandLatent>(&op); expand != nullptr && expand->head_first == 2)
+        expand->head_first = 0;
+  CHECK_FALSE(compare(*absorbed, right, reference_outcome(suite, *expanded), Caps{}).empty());
 }
 
 TEST_CASE("a decoder's lists give the same with adapters for some rows", "[decoder][adapters]") {

@@ -10,6 +10,7 @@
 #include "core/engine/engine.h"
 #include "core/engine/expert_counts.h"
 #include "core/engine/lower.h"
+#include "core/engine/pool_sizing.h"
 #include "core/engine/probe_plan.h"
 #include "core/ops/op_list.h"
 
@@ -137,6 +138,15 @@ Result<std::vector<std::string>> programs_of(const LoweredStep& step, Backend* b
 
 }  // namespace
 
+namespace {
+
+// Batch-invariant steps expand nothing.
+ExpandedShape expanded_of(const Lowering& lowering, const EngineConfig& config) {
+  return config.batch_invariant ? ExpandedShape{} : lowering.expanded_shape();
+}
+
+}  // namespace
+
 Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& options) {
   const uint32_t tokens_max = *std::max_element(options.tokens.begin(), options.tokens.end());
   EngineConfig config = options.engine;
@@ -172,6 +182,8 @@ Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& opt
     LoweredStep step;
     IterationPlan plan = probe_plan(shape, model->config.vocab_size);
     for (PlanRow& row : plan.rows) row.batch_invariant = config.batch_invariant;
+    lowering.set_expanded_pool(engine ? engine->memory_plan().expanded
+                                      : expanded_pool_of(config, caps, model->config, kExpandedBytesMax));
     lowering.lower(plan, &step);
     std::vector<double> op_ms;
     if (engine) {
@@ -189,7 +201,8 @@ Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& opt
       if (!texts) return texts.error();
       programs = *std::move(texts);
     }
-    CostSizes sizes = probe_sizes(shape, model->config, config.kv_dtype), sample_sizes = sizes;
+    CostSizes sizes = probe_sizes(shape, model->config, config.kv_dtype, expanded_of(lowering, config)),
+              sample_sizes = sizes;
     std::string experts;
     if (engine) {
       Result<ExpertCounts> counts = count_experts(step, shape.step_tokens(), &engine->backend());

@@ -247,6 +247,14 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->capture_default_str()
       ->group(group);
   command
+      .add_option("--latent-prompts", options.latent_prompts,
+                  "how prompts have latent attention: by-cost makes keys and values of all heads from the cache where "
+                  "that takes fewer multiplications. For comparison, absorbed never does")
+      ->type_name("FORM")
+      ->check(one_of({"by-cost", "absorbed"}))
+      ->capture_default_str()
+      ->group(group);
+  command
       .add_option("--state-interval", options.config.state_interval,
                   "of models with recurrent layers: keep a checkpoint of their states behind every so many tokens of a "
                   "prompt, from which another prompt that begins alike goes on")
@@ -442,6 +450,7 @@ EngineConfig engine_config(const EngineOptions& options) {
   if (!config.disk.folder.empty() && config.prefix_cache == PrefixCacheKind::kOff)
     fail(kUsage, "--kv-disk: expected --prefix-cache on or flat beside it, found off");
   config.keeps_windows = options.window_blocks == "keep";
+  config.expands_latents = options.latent_prompts == "by-cost";
   config.on_exhaustion = *parse_on_exhaustion(options.on_exhaustion);
   config.batching = *parse_batching(options.batching);
   config.overlap = !options.no_overlap;

@@ -54,7 +54,8 @@ struct EngineOptions {
   std::string kv_dtype = "f16";
   std::string prefix_cache = "on";
   double kv_host_gib = 0, kv_disk_gib = 0;
-  std::string on_exhaustion = "preempt", batching = "continuous", window_blocks = "free", speculative = "none";
+  std::string on_exhaustion = "preempt", batching = "continuous", window_blocks = "free", speculative = "none",
+              latent_prompts = "by-cost";
   bool no_overlap = false, no_batch_invariant = false;
   std::vector<std::string> allow_classes = {};  // empty = all
   int64_t reserve_output = -1;                  // -1 = learnt

@@ -34,6 +34,9 @@ CONTEXT, STEPS, TOP = 256, 16, 20
 # equally good may change places: that token's numbers jump. README.md has what was measured.
 BOUND, DEVICE_BOUND = (0.012, 0.0025, 0), (0.04, 0.006, 0.02)
 CHUNKED, SHORT = ["--step-tokens", "40"], ["--step-tokens", "7"]
+# Whole prompts have latents expanded, their first steps of 40 tokens too, and the others, as rows that decode, absorbed.
+ABSORBED = ["--latent-prompts", "absorbed"]
+LATENT = ["deepseek2", "glm4-moe-lite"]
 RECURRENT = ["lfm2", "lfm2moe", "qwen35", "qwen35moe", "qwen3next", "granitehybrid", "granitehybrid-experts",
              "nemotron_h", "nemotron_h_moe", "nemotron_h_moe-latent"]  # in steps of 7 tokens too
 
@@ -167,8 +170,9 @@ def check_container(arguments, family, container, path, bounds):
     """Lines of what is broken. A GGUF file on the reference is asked in whole prompts too."""
     write(family, container, path)
     is_whole = container == "gguf" and arguments.device == "reference:0"
-    for options in ([[], CHUNKED] if is_whole else [CHUNKED]) + [SHORT] * (is_whole and family in RECURRENT):
-        what = f"{family} {container} on {arguments.device}" + (f" in steps of {options[1]}" if options else "")
+    for options in (([[], CHUNKED] if is_whole else [CHUNKED]) + [SHORT] * (is_whole and family in RECURRENT) +
+                    [ABSORBED] * (is_whole and family in LATENT)):
+        what = f"{family} {container} on {arguments.device}" + (f" with {' '.join(options)}" if options else "")
         began = time.monotonic()
         server = start(arguments, path, options)
         if isinstance(server, str):
