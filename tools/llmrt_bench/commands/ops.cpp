@@ -20,7 +20,7 @@ struct Options {
   uint32_t depth = 512;
   BenchOptions bench;
   std::string kv_dtype = "f16", json_path;
-  bool batch_invariant = false, no_check = false;
+  bool batch_invariant = false, no_check = false, absorbed_latents = false;
 };
 
 std::vector<StepKind> step_kinds(const Options& options, uint32_t block_tokens) {
@@ -36,6 +36,7 @@ EngineConfig engine_config(const Options& options, KvDType kv_dtype) {
   EngineConfig config;
   config.kv_dtype = kv_dtype;
   config.batch_invariant = options.batch_invariant;
+  config.expands_latents = !options.absorbed_latents;
   config.sequences_max = config.step_tokens_max = config.context_max = 1;
   for (const StepKind& kind : step_kinds(options, config.block_tokens)) {
     const ProbeShape& shape = kind.shape;
@@ -93,6 +94,7 @@ Status run(const Options& options) {
   work["prompts"] = boost::json::value_from(options.prompts);
   work["depth"] = options.depth;
   work["batch_invariant"] = options.batch_invariant;
+  if (options.absorbed_latents) work["absorbed_latents"] = true;
   Result<Record> record = Record::create(
       "ops", std::move(work), {{"runs", options.bench.runs}, {"check", options.bench.check}}, options.json_path);
   if (!record) return record.error();
@@ -147,6 +149,8 @@ void add_ops_command(CLI::App& app, int* exit_code) {
       ->capture_default_str();
   command->add_option("--kv", options->kv_dtype, fmt::format("KV cache dtype: {}", kKvDTypeNames))
       ->capture_default_str();
+  command->add_flag("--absorbed-latents", options->absorbed_latents,
+                    "Prompts of latent attention stay in the absorbed form");
   command->add_flag("--batch-invariant", options->batch_invariant, "Kernels whose numbers do not depend on the batch");
   command->add_flag("--no-check", options->no_check, "Times alone");
   command->add_option("--json", options->json_path, "Also write the figures and their samples to this file");

@@ -8,6 +8,7 @@
 #include "backends/backends.h"
 #include "core/engine/lower.h"
 #include "core/engine/pool_shapes.h"
+#include "core/engine/pool_sizing.h"
 #include "core/engine/warm_up.h"
 #include "core/schedule/step_sizes.h"
 #include "tools/llmrt_bench/commands/commands.h"
@@ -35,6 +36,8 @@ std::vector<const SealedList*> lists_of(uint32_t tokens_max, bool has_invariant,
     lists.push_back(&lowering->sample_list(size));
     lists.push_back(&lowering->forward_list(size, false, false, true));
     lists.push_back(&lowering->sample_list(size, false, true));
+    if (lowering->expanded_heads() > 0)
+      lists.push_back(&lowering->forward_list(size, false, false, false, lowering->expanded_heads()));
     if (!has_invariant) continue;
     lists.push_back(&lowering->forward_list(size, true, true));
     lists.push_back(&lowering->sample_list(size, true));
@@ -62,11 +65,14 @@ Status compile(const Options& options, const std::shared_ptr<const Model>& model
   plan.pools = shapes.books(plan.num_blocks, 0);
   Lowering lowering(model, caps, config.step_tokens_max, config.sample_rows_max);
   lowering.set_adapter_rank(kAdapterRank);
+  const KvGroup expanded = expanded_pool_of(config, caps, model->config, kExpandedBytesMax);
+  lowering.set_expanded_pool(expanded);
   const StateConfig state =
       lowering.state_config(config, plan_limits(scheduler_config(config, plan, {})), config.kv_tokens, **backend);
   if (Status status = (*backend)->load_weights(model->weights, {}); !status) return status;
   if (Status status = (*backend)->create_state(state); !status) return status;
-  if (Status status = (*backend)->create_kv_pools(shapes.groups(plan.num_blocks, 0)); !status) return status;
+  if (Status status = (*backend)->create_kv_pools(with_expanded(shapes.groups(plan.num_blocks, 0), expanded)); !status)
+    return status;
   const uint64_t table_bytes = model->weights.groups.size() * sizeof(AdapterEntry);
   if (Status status = (*backend)->create_adapter_pool({.bytes = table_bytes, .slots_max = 1}); !status) return status;
   const std::vector<const SealedList*> lists = lists_of(config.step_tokens_max, caps.batch_invariant, &lowering);

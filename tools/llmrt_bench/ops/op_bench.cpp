@@ -109,7 +109,9 @@ struct Turn {
     for (size_t op = 0; op < runs[0].size(); ++op)
       joined.push_back(std::ranges::all_of(runs, [op](const auto& run) { return run[op] == 0; }));
     const KvDType kv_dtype = device.pools.front().dtype;
-    CostSizes sizes = probe_sizes(shape, model.config, kv_dtype), sample_sizes = sizes;
+    const ExpandedShape expanded =
+        device.warm.config.batch_invariant ? ExpandedShape{} : device.warm.lowering->expanded_shape();
+    CostSizes sizes = probe_sizes(shape, model.config, kv_dtype, expanded), sample_sizes = sizes;
     sizes.distinct_experts = experts.forward;
     sample_sizes.distinct_experts = experts.sample;
     if (step.forward) figures.experts = describe_experts(step.forward->list, experts.forward, sizes.num_tokens);

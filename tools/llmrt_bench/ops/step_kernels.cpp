@@ -62,6 +62,9 @@ struct Run {
             sizes.distinct_experts.empty() ? "" : fmt::format("{:.0f} of ", sizes.distinct_experts[ids]);
         return fmt::format("[{}, {}] x {}{} experts", live_rows(ids), group->columns, distinct, group->num_experts);
       }
+    if (const auto* expand = std::get_if<ExpandLatent>(&list.ops[end - 1]))
+      return fmt::format("{} heads of {} and {} from {} keys", expand->num_heads, expand->key_dim(), expand->value_dim,
+                         sizes.kv.at(expand->expanded_group).tokens);
     const OpAccess touched = access(list.ops[end - 1]);
     if (touched.writes.empty() && touched.reads.empty()) return "";
     const TensorId id = touched.writes.empty() ? touched.reads.front() : touched.writes.back();
@@ -95,6 +98,9 @@ struct Run {
       if (std::holds_alternative<KvWrite>(op) || std::holds_alternative<PagedAttention>(op) ||
           std::holds_alternative<LatentRows>(op) || std::holds_alternative<LatentAttention>(op))
         names.insert(fmt::format("KV {}", kv_dtype_name(kv_dtype)));
+      if (const auto* expand = std::get_if<ExpandLatent>(&op))
+        for (const int32_t id : {expand->key_group, expand->value_group})
+          names.insert(encoding_name(model.weights.tensors[model.weights.groups[id].segments[0].tensor].encoding));
     }
     return fmt::format("{}", fmt::join(names, "+"));
   }
@@ -131,6 +137,9 @@ struct Run {
         if (is_read_later(id)) written.insert(id);
       if (const auto* rows = std::get_if<LatentRows>(&list.ops[i]))
         bytes += static_cast<double>(live_rows(rows->kv)) * sizes.kv.at(rows->kv_group).bytes_token;
+      if (const auto* expand = std::get_if<ExpandLatent>(&list.ops[i]))
+        bytes += 2.0 * static_cast<double>(sizes.kv.at(expand->expanded_group).tokens) * expand->num_heads *
+                 (expand->key_dim() + expand->value_dim);
       if (const auto* write = std::get_if<KvWrite>(&list.ops[i]))
         bytes += static_cast<double>(live_rows(write->qkv)) * sizes.kv.at(write->kv_group).bytes_token;
     }
