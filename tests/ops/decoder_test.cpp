@@ -193,7 +193,7 @@ Model mixed_model(Suite* suite, std::mt19937_64& rng) {
 std::vector<LayerSpec> latent_layers() {
   LayerSpec spec;
   spec.attention = AttentionKind::kLatent;
-  spec.latent = {.rank = 96, .rope_dim = 32, .nope_dim = 64, .value_dim = 48, .query_rank = 96};
+  spec.latent = {.rank = 96, .rope_dim = 32, .nope_dim = 64, .value_dim = 64, .query_rank = 96};
   spec.num_heads = 5;
   spec.num_kv_heads = 1;
   spec.head_dim = spec.latent.row_dim();
