@@ -75,6 +75,7 @@ Result<AdapterState> AdapterHost::state_of(const Request& request, TimeNs now) {
   }
   const Result<bool> may_hold = pool_.try_hold(asked.ticket, now);
   if (!may_hold) return may_hold.error();
+  is_asked_ |= is_new && !*may_hold;
   if (!*may_hold) return pool_.is_loading(request.adapter->digest) ? AdapterState::kLoading : AdapterState::kNoRoom;
   pool_.pause(asked.ticket);
   return AdapterState::kReady;
@@ -112,6 +113,7 @@ bool AdapterHost::holds(RequestId request_id) const {
 
 Result<bool> AdapterHost::write(bool is_idle, TimeNs now) {
   bool has_written = false;
+  is_asked_ = false;
   for (const AdapterWrite& write : pool_.next_writes(is_idle ? ~0ull : kStepBytes, now)) {
     if (Status status = backend_->write_adapter_pool(write.pool_offset, write.bytes); !status) return status.error();
     has_written = true;

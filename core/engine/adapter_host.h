@@ -35,6 +35,8 @@ class AdapterHost final : public AdapterBooks {
 
   // Writes what has been asked for: all of it where nothing runs, else as much as a step hides. True: there was some.
   Result<bool> write(bool is_idle, TimeNs now);
+  // Since the last write an adapter has been asked for that is not there: the next one may bring it in.
+  bool is_asked() const { return is_asked_; }
 
   AdapterStats stats() const;
   Status check() const;
@@ -49,6 +51,7 @@ class AdapterHost final : public AdapterBooks {
   Backend* const backend_;
   std::unordered_map<RequestId, Asked> asked_;
   uint32_t num_holds_ = 0;
+  bool is_asked_ = false;
 };
 
 }  // namespace llmrt

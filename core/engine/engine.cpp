@@ -207,7 +207,8 @@ Result<bool> Engine::Impl::tick(TimeNs until) {
   scheduler->take_events(&events);
   Result<bool> saved = plan || lands ? Result<bool>(false) : save_blocks();
   if (!saved) return lose(saved.error());
-  const bool worked = plan || lands || !flights->is_empty() || !events.empty() || *saved || *adapted;
+  const bool brings_adapters = *adapted || (adapters && adapters->is_asked());
+  const bool worked = plan || lands || !flights->is_empty() || !events.empty() || *saved || brings_adapters;
   deliver();
   hand_over_traces();
   publish();
