@@ -13,8 +13,6 @@ namespace {
 // In front of a step that runs beside others: 8 MB cross to the device in less than half a millisecond.
 constexpr uint64_t kStepBytes = 8u << 20;
 
-constexpr uint32_t kPlannedRank = 16;
-
 // The number of a content: the same in all engines of the process, and never given to another.
 uint32_t number_of(const Digest& digest) {
   static std::mutex mutex;
@@ -28,10 +26,11 @@ uint32_t number_of(const Digest& digest) {
 uint64_t adapter_pool_bytes(const AdapterConfig& config, const Model& model, DType dtype) {
   if (config.slots == 0) return 0;
   uint64_t bytes = config.bytes;
+  const uint64_t rank = round_up(config.planned_rank, kAdapterRankStep);
   if (bytes == 0) {
     for (const WeightGroup& group : model.weights.groups)
       if (takes_adapters(group))
-        bytes += round_up((group.segments.size() * group.columns + group.rows) * kPlannedRank * dtype_bytes(dtype),
+        bytes += round_up((group.segments.size() * group.columns + group.rows) * rank * dtype_bytes(dtype),
                           kAdapterPageBytes);
     bytes *= config.slots;
   }

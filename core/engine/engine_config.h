@@ -40,7 +40,8 @@ struct DiskTierConfig {
 struct AdapterConfig {
   uint32_t slots = 0;      // on the device at once, at most kAdapterSlotsMax
   uint32_t rank_max = 64;  // that one may have in a part of a weight group, at most kAdapterRankMax
-  uint64_t bytes = 0;      // of the pool; 0 = room for `slots` of rank 16 on every matrix
+  uint64_t bytes = 0;      // of the pool; 0 = room for `slots` of planned_rank on every matrix
+  uint32_t planned_rank = 16;
 };
 
 struct EngineConfig {

@@ -33,9 +33,30 @@ struct Counter {
     return {2 * rows(op.x) * static_cast<double>(group.rows) * static_cast<double>(group.columns),
             static_cast<double>(bytes_of(weights, group)) + bytes(op.x) + bytes(op.out)};
   }
-  // Rows without an adapter cost nothing, and a list does not know which rows have one.
-  OpCost operator()(const AdapterShrink&) const { return {}; }
-  OpCost operator()(const AdapterExpand&) const { return {}; }
+  // Rows without an adapter cost nothing; A and B of a distinct adapter are read once.
+  OpCost operator()(const AdapterShrink& op) const {
+    const AdapterSizes& s = sizes.adapters;
+    if (s.entries.empty() || s.entries[op.group].rank == 0) return {};
+    const double a = static_cast<double>(s.entries[op.group].rank) * list.tensors[op.x].columns;
+    const double x = static_cast<double>(list.tensors[op.x].columns) * dtype_bytes(list.tensors[op.x].dtype);
+    return {2 * s.num_rows * a,
+            s.num_adapters * a * s.number_bytes + s.num_rows * (x + 4.0 * s.entries[op.group].rank)};
+  }
+  OpCost operator()(const AdapterExpand& op) const {
+    const AdapterSizes& s = sizes.adapters;
+    if (s.entries.empty() || s.entries[op.group].rank == 0) return {};
+    const AdapterEntry& entry = s.entries[op.group];
+    double b = 0, rows = 0;  // numbers of B; numbers of a row of `out` that change
+    uint32_t rank_begin = 0, row_begin = 0;
+    for (uint32_t p = 0; p < entry.num_parts; ++p) {
+      const double part_rows = entry.row_end[p] - row_begin, rank = entry.rank_end[p] - rank_begin;
+      b += part_rows * rank;
+      if (rank > 0) rows += part_rows;
+      rank_begin = entry.rank_end[p];
+      row_begin = entry.row_end[p];
+    }
+    return {2 * s.num_rows * b, s.num_adapters * b * s.number_bytes + s.num_rows * (4.0 * entry.rank + 8 * rows)};
+  }
   OpCost operator()(const QkNorm& op) const { return {4 * elements(op.qkv), 2 * bytes(op.qkv)}; }
   OpCost operator()(const JoinedQkNorm& op) const { return {4 * elements(op.qkv), 2 * bytes(op.qkv)}; }
   OpCost operator()(const Rope& op) const { return {3 * elements(op.qkv), 2 * bytes(op.qkv)}; }

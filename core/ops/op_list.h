@@ -67,6 +67,12 @@ struct KvSizes {
   uint64_t attention_pairs = 0;  // sum over query tokens of keys each looks at
   uint32_t bytes_token = 0;      // k and v of one token in one layer
 };
+// Rows that have adapters, and what those do, where that is known: a list does not tell.
+struct AdapterSizes {
+  uint32_t num_rows = 0, num_adapters = 0;  // of the rows: distinct ones
+  uint32_t number_bytes = 0;                // of A and B
+  std::vector<AdapterEntry> entries = {};   // by weight group, the same of each adapter
+};
 struct CostSizes {
   uint32_t num_tokens = 0, num_sampled = 0;
   std::vector<KvSizes> kv = {};  // by KV group
@@ -74,6 +80,7 @@ struct CostSizes {
   // Empty: as many as there would be if every row chose evenly.
   std::vector<double> distinct_experts = {};
   uint32_t num_absorbed = ~0u;  // ForwardInputs::num_absorbed
+  AdapterSizes adapters = {};  // without entries the ops of adapters cost nothing
 };
 struct WeightTable;
 OpCost cost(const OpList& list, const Op& op, const WeightTable& weights, const CostSizes& sizes);

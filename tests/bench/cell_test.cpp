@@ -22,6 +22,7 @@ namespace {
 struct CellBed {
   explicit CellBed(uint64_t queue_tokens_max = 1 << 20) {
     auto backend = std::make_unique<TimedBackend>(&clock, FakeBackendConfig(), &num_loads);
+    timed = backend.get();
     auto loaded = LoadedDevice::load(std::move(backend), model, &clock);
     REQUIRE(loaded.ok());
     device = std::move(*loaded);
@@ -36,9 +37,13 @@ struct CellBed {
     options.trial_s = 0.3;
     options.burst_s = 0.02;
   }
-  CellResult measure(const Cell& cell, GrammarSupply* grammars = nullptr) {
-    const CellBench bench{engine.get(), clock, [this](TimeNs then) { clock.sleep_until(then); },
-                          [](const std::string&, size_t) { return [](const Outcome*) {}; }, grammars};
+  CellResult measure(const Cell& cell, GrammarSupply* grammars = nullptr, std::span<const ReadyAdapter> adapters = {}) {
+    const CellBench bench{engine.get(),
+                          clock,
+                          [this](TimeNs then) { clock.sleep_until(then); },
+                          [](const std::string&, size_t) { return [](const Outcome*) {}; },
+                          grammars,
+                          adapters};
     auto result = measure_cell(bench, cell, options);
     INFO((result.ok() ? "" : result.error().message));
     REQUIRE(result.ok());
@@ -61,6 +66,7 @@ struct CellBed {
 
   SimClock clock;
   int num_loads = 0;
+  const TimedBackend* timed = nullptr;
   std::shared_ptr<const Model> model = make_fake_model();
   LoadedDevice device;
   std::unique_ptr<Engine> engine;
@@ -96,6 +102,22 @@ TEST_CASE("a cell with grammars has a schema for each request") {
   CHECK(figures.num_compiled >= 3 + 2 * 4);
   CHECK(figures.num_cached == 0);
   CHECK(figures.num_masks_made > 0);
+}
+
+TEST_CASE("a cell with adapters asks for all of them, and says so") {
+  CellBed bed;
+  bed.options.trial_s = 0.05;
+  bed.options.trials_max = 2;
+  Cell cell = cell_of(8, 8);
+  cell.adapters = {3, 0.5};
+  CHECK(cell.name() == "8 + 8 tokens, interactive, greedy, adapters 3:0.5, steady");
+  CHECK(cell_of(8, 8).name() == "8 + 8 tokens, interactive, greedy, steady");
+  const std::vector<ReadyAdapter> adapters = {{nullptr, 1, 8, {}}, {nullptr, 2, 8, {}}, {nullptr, 3, 8, {}}};
+  const CellResult result = bed.measure(cell, nullptr, adapters);
+  CHECK(result.verdict == CellVerdict::kMet);
+  CHECK(bed.timed->adapted_prompts().size() == 3);
+  const auto row = envelope_row("model", "fake:0", KvDType::kF16, cell, bed.options, result);
+  CHECK(row.at("adapter") == "3:0.5");
 }
 
 TEST_CASE("the highest rate is just below what the engine serves, and beyond it requests queue") {

@@ -12,6 +12,7 @@ import time
 TTFT_S, ITL_S = 0.06, 0.02
 SLOW_TTFT_S = 0.4
 EARLY_TOKENS = 3
+ADAPTERS = ["lora-a", "lora-b", "lora-c", "lora-d"]  # of the model "steady"; answered as it is
 
 
 def event(data):
@@ -224,7 +225,9 @@ class Server:
             size = int(value) if name.lower() == "content-length" else size
         arrived_s = time.monotonic()
         if start[0] == "GET":
-            body = json.dumps({"data": [{"id": "steady"}]}).encode()
+            others = [{"id": "lora-of-another", "parent": "another"}]
+            adapters = [{"id": name, "parent": "steady"} for name in ADAPTERS]
+            body = json.dumps({"data": [*others, {"id": "steady", "parent": None}, *adapters]}).encode()
             connection.sendall(head(content_type="application/json", extra=f"Content-Length: {len(body)}\r\n") + body)
             return None
         body = json.loads(lines.read(size))

@@ -33,6 +33,14 @@ def test_serve_reads_prompts_and_forces_lengths(tmp_path):
     assert all(0 < request["ttft_ms"] < request["e2e_ms"] and len(request["itl_ms"]) == 5 for request in requests)
 
 
+def test_serve_with_adapters_of_its_own(tmp_path):
+    record = bench("serve", tmp_path / "record", "--requests", 6, "-p", 24, "-n", 4, "-c", 3, "--context", 256,
+                   "--sequences", 4, "--warmup", 1, "--adapters", 3, "--zipf", 0.5, "--adapter-rank", 4,
+                   "--adapter-slots", 2)
+    details = record["rows"][0]["details"]
+    assert details["completed"] == 6 and sum(entry["completed"] for entry in details["adapters"]) == 6
+
+
 def test_serve_tells_what_the_engine_refuses(tmp_path):
     work = tmp_path / "work.jsonl"
     work.write_text('{"prompt_tokens": 8, "output_tokens": 2}\n{"prompt_tokens": 500, "output_tokens": 2}\n')
@@ -45,11 +53,11 @@ def test_serve_tells_what_the_engine_refuses(tmp_path):
 
 def test_capacity_writes_an_envelope(tmp_path):
     path = tmp_path / "envelope.csv"
-    record = bench("capacity", tmp_path / "record", "--prompts", "max,300", "--outputs", 3, "--context", 16, "--sequences",
+    record = bench("capacity", tmp_path / "record", "--adapters", "2:1", "--adapter-rank", 4, "--prompts", "max,300", "--outputs", 3, "--context", 16, "--sequences",
                    4, "--trial-s", 1, "--requests-min", 4, "--trials-max", 3, "--burst-s", 1, "--slo-ttft-ms", 600,
                    "--slo-tpot-ms", 3000, "--out", path)
     first, second = csv.DictReader(path.open())
-    assert first["prompt_tokens"] == "13" and second["verdict"] == "does_not_fit"
+    assert first["prompt_tokens"] == "13" and first["adapter"] == "2:1" and second["verdict"] == "does_not_fit"
     assert "the context has 16" in second["note"] and second["highest_rate_per_s"] == ""
     if first["verdict"] == "met":
         assert 0 < float(first["highest_rate_per_s"]) < float(first["beyond_rate_per_s"])

@@ -4,8 +4,10 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <cmath>
+#include <map>
 
 #include "tests/bench/timed_backend.h"
+#include "tools/llmrt_bench/load/adapter_mix.h"
 #include "tools/llmrt_bench/load/answer_stream.h"
 #include "tools/llmrt_bench/load/arrivals.h"
 #include "tools/llmrt_bench/load/engine_load.h"
@@ -54,6 +56,7 @@ class Characters final : public TokenCounter {
 struct EngineBed {
   EngineBed(uint32_t context_max, uint32_t sequences_max) {
     auto backend = std::make_unique<TimedBackend>(&clock, FakeBackendConfig(), &num_loads);
+    timed = backend.get();
     auto loaded = LoadedDevice::load(std::move(backend), model, &clock);
     REQUIRE(loaded.ok());
     device = std::move(*loaded);
@@ -74,6 +77,7 @@ struct EngineBed {
 
   SimClock clock;
   int num_loads = 0;
+  const TimedBackend* timed = nullptr;
   std::shared_ptr<const Model> model = make_fake_model();
   LoadedDevice device;
   std::unique_ptr<Engine> engine;
@@ -153,6 +157,56 @@ TEST_CASE("shares of the requests ask for structure, and come back from a file a
   for (const char* bad : {R"("schema": [])", R"("tools": [])", R"("tools": [1])", R"("tool_choice": "auto")",
                           R"("tools": [{}], "tool_choice": 4)"})
     CHECK_FALSE(parse_work(fmt::format(R"({{"prompt": "a", "output_tokens": 1, {}}})", bad), "file").ok());
+}
+
+TEST_CASE("adapters are asked for by a Zipf law, the same ones for the same seed") {
+  const Result<AdapterMix> mix = parse_adapter_mix("--adapters", "4:1.5");
+  REQUIRE(mix.ok());
+  CHECK(mix->name() == "4:1.5");
+  CHECK(parse_adapter_mix("", "7")->name() == "7:1");
+  CHECK(parse_adapter_mix("", "none")->name() == "none");
+  for (const char* bad : {"", "0", "5000", "4:", ":1", "4:-1", "4:11", "4:nan", "4:1x", "some"})
+    CHECK_FALSE(parse_adapter_mix("", bad).ok());
+  constexpr int kDraws = 20000;
+  const double sum = 1 + std::pow(2, -1.5) + std::pow(3, -1.5) + std::pow(4, -1.5);
+  AdapterDraws draws(*mix, 3), again(*mix, 3), evenly({4, 0}, 3);
+  std::map<uint32_t, int> counts, even_counts;
+  for (int i = 0; i < kDraws; ++i) {
+    const uint32_t adapter = draws.next();
+    REQUIRE(adapter == again.next());
+    ++counts[adapter];
+    ++even_counts[evenly.next()];
+  }
+  REQUIRE(counts.size() == 4);
+  for (const auto& [adapter, count] : counts) {
+    CHECK_THAT(count, WithinAbs(kDraws * std::pow(adapter, -1.5) / sum, 4 * std::sqrt(kDraws)));
+    CHECK_THAT(even_counts[adapter], WithinAbs(kDraws / 4.0, 4 * std::sqrt(kDraws)));
+  }
+  CHECK(AdapterDraws({}, 1).next() == 0);
+}
+
+TEST_CASE("what was asked of each adapter is counted, and comes back from a file") {
+  Draws draws(1);
+  std::vector<LoadItem> items = make_work(4, *parse_lengths("", "20"), *parse_lengths("", "9"), &draws);
+  items[0].adapter = 7;
+  items[2].adapter = items[3].adapter = 2;
+  const auto back = parse_work(format_work(items), "file");
+  REQUIRE(back.ok());
+  CHECK((*back)[0].adapter == 7);
+  CHECK((*back)[1].adapter == 0);
+  for (const char* bad : {"0", "4097", "\"a\"", "1.5"})
+    CHECK_FALSE(parse_work(fmt::format(R"({{"prompt": "a", "output_tokens": 1, "adapter": {}}})", bad), "file").ok());
+  std::vector<Outcome> outcomes(4, outcome_of({10, 20}, 20, 2));
+  outcomes[1].failure = outcomes[3].failure = Failure::kTimeout;
+  const auto counts = count_adapters(items, outcomes);
+  REQUIRE(counts.size() == 2);
+  CHECK(counts[0].adapter == 2);
+  CHECK(counts[0].num_requests == 2);
+  CHECK(counts[0].num_completed == 1);
+  CHECK(counts[1].ttft_ms == std::vector<double>{10});
+  CHECK(adapters_text(counts) == "adapters: 2 asked for by 3 requests, the most popular by 2\n");
+  CHECK(adapters_json(counts)[1].at("adapter") == 7);
+  CHECK(adapters_text({}).empty());
 }
 
 TEST_CASE("of a ShareGPT file those are drawn that a human begins and that are neither short nor long") {
@@ -331,6 +385,18 @@ TEST_CASE("arrivals on an engine count from when they were due, and what it refu
   }
   CHECK(outcomes[2].failure == Failure::kRefused);
   CHECK(outcomes[5].ttft_ms() > outcomes[0].ttft_ms());
+}
+
+TEST_CASE("requests on an engine have the adapters that they ask for") {
+  EngineBed bed(128, 4);
+  const std::vector<ReadyAdapter> adapters = {{nullptr, 1, 8, {}}, {nullptr, 2, 8, {}}, {nullptr, 3, 8, {}}};
+  std::vector<EngineItem> items = equal_items(6, 20, 3);
+  items[0].adapter = items[1].adapter = items[4].adapter = 3;
+  items[2].adapter = 1;
+  EngineLoadOptions options{.concurrency = 2};
+  options.adapters = adapters;
+  for (const Outcome& outcome : bed.run(items, options)) CHECK_FALSE(outcome.failure);
+  CHECK(bed.timed->adapted_prompts() == std::map<uint32_t, size_t>{{1, 1}, {3, 3}});
 }
 
 TEST_CASE("requests with a schema are compiled when they come, and their answers fit") {

@@ -157,19 +157,20 @@ class Spoiled final : public ForwardingBackend {
 
 // The figures of a step of three rows at depth 20.
 StepFigures run_on(std::unique_ptr<Backend> backend, uint32_t runs = 1,
-                   const std::shared_ptr<const Model>& model = small_model()) {
+                   const std::shared_ptr<const Model>& model = small_model(), uint32_t num_adapters = 0) {
   EngineConfig config;
   config.context_max = 32;
   config.sequences_max = config.sample_rows_max = 4;
   config.step_tokens_max = 16;
   config.kv_tokens = 256;
+  config.adapters = {.slots = num_adapters, .rank_max = 16, .planned_rank = 12};
   const DeviceLimits limits = some_limits(backend->caps());
   auto device = prepare_device(limits, std::move(backend), model, config);
   INFO((device ? "" : device.error().message));
   REQUIRE(device.ok());
   std::vector<BenchDevice> devices;
   devices.push_back(*std::move(device));
-  const StepKind kind{"decode x3", {3, 1, 20, 1, 16}};
+  const StepKind kind{"decode x3", {3, 1, 20, 1, 16}, num_adapters};
   auto figures = bench_step(model, kind, {runs, true}, &devices, [](const std::string&) {});
   INFO((figures ? "" : figures.error().message));
   REQUIRE(figures.ok());
@@ -385,6 +386,34 @@ TEST_CASE("the experts that rows go to are compared as what they are, in the las
   CHECK(num_compared == 1);
   CHECK(wrong_kernels(run_on(std::make_unique<Spoiled>(Bug::kNumberOff, "route_experts"), 1, model_with_experts())) ==
         std::set<std::string>{"route_experts"});
+}
+
+TEST_CASE("adapters of rows in turn are counted and compared as what they are") {
+  const StepFigures figures = run_on(make_reference_backend(), 1, small_model(), 2);
+  INFO(figures.missing);
+  REQUIRE(figures.missing.empty());
+  std::vector<Kernel> kernels;
+  for (const KernelFigures& kernel : figures.kernels) {
+    INFO(kernel.kernel.label() << ": " << kernel.check.what);
+    CHECK(kernel.check.error == 0);
+    const std::string& name = kernel.kernel.name;
+    CHECK((kernel.check.is_checked || name == "update_rows" || name == "adapter_shrink head"));
+    kernels.push_back(kernel.kernel);
+  }
+  // Three rows of two adapters; rank 12 lies in 16 of q, k and v, which have 576, 192 and 192 rows.
+  const Kernel &shrink = find(kernels, "adapter_shrink qkv"), &expand = find(kernels, "adapter_expand qkv");
+  CHECK(shrink.op_idxs.size() == 2);
+  CHECK(shrink.cost.flops == 2.0 * 3 * 48 * 576);
+  CHECK(shrink.cost.bytes == 2 * 48 * 576 * 4 + 3 * (576 * 4 + 48 * 4));
+  CHECK(expand.cost.flops == 2.0 * 3 * 16 * 960);
+  CHECK(expand.cost.bytes == 2 * 16 * 960 * 4 + 3 * (48 * 4 + 2 * 960 * 4));
+  CHECK(find(kernels, "adapter_expand head").cost.bytes == 0);  // random adapters leave it as it is
+  CHECK(wrong_kernels(run_on(std::make_unique<Spoiled>(Bug::kNumberOff, "adapter_shrink"), 1, small_model(), 2)) ==
+        std::set<std::string>{"adapter_shrink qkv", "adapter_shrink attn_output", "adapter_shrink gate_up",
+                              "adapter_shrink down"});
+  CHECK(wrong_kernels(run_on(std::make_unique<Spoiled>(Bug::kNotWritten, "adapter_expand"), 1, small_model(), 2)) ==
+        std::set<std::string>{"adapter_expand qkv", "adapter_expand attn_output", "adapter_expand gate_up",
+                              "adapter_expand down"});
 }
 
 TEST_CASE("a step that a device cannot run says so and is not measured") {

@@ -19,7 +19,7 @@ except ImportError:
     sys.exit(77)
 
 PROGRAM, SCHEMA = sys.argv[1:]
-STEPS = ["decode x2", "prompt 16"]
+STEPS = ["decode x2", "decode x2, 2 adapters", "prompt 16"]
 
 
 def ops(*arguments):
@@ -39,6 +39,7 @@ def check_record(record):
         kernels = [row for test, row in rows.items() if test.startswith(step + ": ")]
         names = {row["details"]["kernel"] for row in kernels}
         assert {"matmul qkv", "matmul head", "paged_attention", "sample", "filter"} <= names, names
+        assert ({"adapter_shrink qkv", "adapter_expand down"} <= names) == ("adapters" in step), names
         assert near(sum(row["details"]["of_step"] for row in kernels), 1)
         sum_ms = 0
         for row in kernels:
@@ -52,7 +53,7 @@ def check_record(record):
                 assert near(values["bandwidth"]["value"], details["bytes"] / us / 1e3)
             assert not details["is_wrong"] and details["compared"], details
             if details["error"] is None:
-                assert details["kernel"] == "update_rows", details
+                assert details["kernel"] in ("update_rows", "adapter_shrink head"), details
             else:
                 assert details["error"] <= details["error_bound"], details
         assert near(rows[step]["details"]["sum_ms"], sum_ms)
@@ -67,11 +68,14 @@ def refused(found, *arguments):
 refused("--rows", "--rows", "0")
 refused("--runs", "--runs", "none")
 refused("expected f16", "--kv", "f12")
+for text in ("4", "4:", ":1", "2:3", "70:65", "5000:1", "4:1x"):
+    refused("expected ROWS:ADAPTERS", "-m", "synthetic:smollm2-135m:q4_1", "--adapted", text)
 refused("no such synthetic shape", "-m", "synthetic:none:q4_0")
 refused("--json", "-m", "synthetic:smollm2-135m:q4_1", "--json", "/nowhere/x")
 with tempfile.TemporaryDirectory() as folder:
     path = os.path.join(folder, "ops.json")
-    run = ops("-m", "synthetic:smollm2-135m:q4_1", "-r", "2", "-p", "16", "--depth", "16", "--runs", "2", "--json", path)
+    run = ops("-m", "synthetic:smollm2-135m:q4_1", "-r", "2", "-p", "16", "--adapted", "2:2", "--adapter-rank", "8",
+              "--depth", "16", "--runs", "2", "--json", path)
     if "found none" in run.stderr or "no device" in run.stderr:
         print("skipped:", run.stderr)
         sys.exit(77)

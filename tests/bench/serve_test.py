@@ -11,7 +11,7 @@ import subprocess
 import jsonschema
 import pytest
 
-from fake_openai_server import EARLY_TOKENS, FAULTS, ITL_S, SLOW_TTFT_S, TTFT_S, Server
+from fake_openai_server import ADAPTERS, EARLY_TOKENS, FAULTS, ITL_S, SLOW_TTFT_S, TTFT_S, Server
 
 BENCH = os.environ["LLMRT_BENCH"]
 SCHEMA = json.loads((pathlib.Path(__file__).parents[2] / "docs/bench.schema.json").read_text())
@@ -167,6 +167,28 @@ def test_structure_is_asked_for_and_what_came_is_counted(server, tmp_path):
     assert server.bodies[-40:] == bodies
 
 
+def test_requests_name_the_adapters_that_the_server_lists(server, tmp_path):
+    path, work = tmp_path / "record.json", tmp_path / "work.jsonl"
+    drawn = ["--url", server.url, "--json", path, "--requests", 60, "-n", 1, "-c", 30, "--adapters", 3, "--zipf", 1.5]
+    told = bench(*drawn, "--save-workload", work).stdout
+    record = json.loads(path.read_text())
+    jsonschema.validate(record, SCHEMA)
+    numbers = [json.loads(line)["adapter"] for line in work.read_text().splitlines()]
+    names = [body["model"] for body in server.bodies[2:]]  # behind two that warm up
+    assert sorted(names) == sorted(ADAPTERS[number - 1] for number in numbers)
+    counts = [numbers.count(number) for number in (1, 2, 3)]
+    assert counts[0] > counts[1] > counts[2] > 0, counts
+    adapters = record["rows"][0]["details"]["adapters"]
+    assert [(entry["adapter"], entry["requests"], entry["completed"]) for entry in adapters] == [
+        (number, count, count) for number, count in zip((1, 2, 3), counts)]
+    assert all(entry["ttft_p50_ms"] >= 1e3 * TTFT_S for entry in adapters)
+    assert f"adapters: 3 asked for by 60 requests, the most popular by {counts[0]}" in told
+    bench("--url", server.url, "--workload", work, "-c", 30)
+    assert sorted(body["model"] for body in server.bodies[-60:]) == sorted(names)
+    found = bench("--url", server.url, "--requests", 50, "--adapters", 9, "--zipf", 0, code=1).stderr
+    assert "expected 9 adapters with parent steady in /v1/models, found 4" in found
+
+
 def test_structure_needs_chat(server):
     told = bench("--url", server.url, "--structured", 0.5, "--requests", 9, code=1)
     assert "expected --chat" in told.stderr
@@ -215,7 +237,8 @@ def test_a_bad_workload_is_refused_with_its_line(tmp_path, line, expected):
 @pytest.mark.parametrize("arguments,expected", [
     (["-p", "lognormal:1:1"], "lognormal:MEDIAN:SIGMA:MIN:MAX"), (["-n", "0"], "found 0"),
     (["--rate", "1e-6", "--requests", "100", "--arrivals", "constant"], "of 100 arrivals within 10000000 s"),
-    (["--rate", "1", "--arrivals", "pareto:0.5"], "found pareto:0.5"), (["--workload", "/nothing"], "cannot be opened"),
+    (["--rate", "1", "--arrivals", "pareto:0.5"], "found pareto:0.5"),
+    (["--adapters", "2", "--save-adapters", "/tmp/x"], "--save-adapters: expected -m"), (["--workload", "/nothing"], "cannot be opened"),
 ])
 def test_bad_options_say_what_was_expected(tmp_path, arguments, expected):
     assert expected in bench(*arguments, "--save-workload", tmp_path / "out", code=1).stderr

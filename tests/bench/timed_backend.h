@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 
 #include "tests/fakes/fake_backend.h"
 #include "tests/fakes/sim_clock.h"
@@ -22,7 +23,13 @@ class TimedBackend final : public FakeBackend {
   }
   Result<Ticket> submit(const StepSubmission& step) override {
     Result<Ticket> ticket = FakeBackend::submit(step);
-    if (ticket) submitted_ns_.push_back(clock_->now_ns());
+    if (!ticket) return ticket;
+    submitted_ns_.push_back(clock_->now_ns());
+    if (!step.forward) return ticket;
+    const auto inputs = unpack_forward(step.forward_inputs);
+    if (!inputs) return inputs.error();
+    for (const RowRecord& row : inputs->rows)
+      if (row.start == 0 && row.adapter_id != 0) ++adapted_prompts_[row.adapter_id];
     return ticket;
   }
   // A step begins when the one before is over.
@@ -34,12 +41,15 @@ class TimedBackend final : public FakeBackend {
     clock_->sleep_until(end_ns_);
     return output;
   }
+  // Prompts that began with an adapter, by the adapter_id of their rows.
+  const std::map<uint32_t, size_t>& adapted_prompts() const { return adapted_prompts_; }
 
  private:
   SimClock* clock_;
   int* num_loads_;
   TimeNs end_ns_ = 0;
   std::deque<TimeNs> submitted_ns_;
+  std::map<uint32_t, size_t> adapted_prompts_;
   Caps caps_;
 };
 

@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "backends/backends.h"
+#include "tools/llmrt_bench/adapters/random_adapter.h"
 #include "tools/llmrt_bench/commands/commands.h"
 #include "tools/llmrt_bench/load/envelope.h"
 #include "tools/llmrt_bench/load/load_progress.h"
@@ -22,6 +23,7 @@ struct Options {
   std::vector<std::string> prompts{"128", "2048"}, classes{"interactive"}, samplings{"greedy"}, adapters{"none"},
       patterns{"steady"};
   std::vector<uint32_t> outputs{64, 512};
+  uint32_t adapter_rank = 16, adapter_slots = 8;
   CellOptions cell;
   std::string vocabulary_path, out_path, json_path;
 };
@@ -38,14 +40,21 @@ Result<uint32_t> prompt_tokens_of(const std::string& text, uint32_t output_token
 
 Result<std::vector<Cell>> cells_of(const Options& options, uint32_t context_max) {
   std::vector<Cell> cells;
+  std::vector<AdapterMix> mixes;
+  for (const std::string& text : options.adapters) {
+    Result<AdapterMix> mix = parse_adapter_mix("--adapters", text);
+    if (!mix) return mix.error();
+    mixes.push_back(*mix);
+  }
   for (const std::string& prompt : options.prompts)
     for (const uint32_t output : options.outputs) {
       Result<uint32_t> prompt_tokens = prompt_tokens_of(prompt, output, context_max);
       if (!prompt_tokens) return prompt_tokens.error();
       for (const std::string& name : options.classes)
         for (const std::string& sampling : options.samplings)
-          for (const std::string& pattern : options.patterns)
-            cells.push_back({*prompt_tokens, output, *parse_request_class(name), sampling, pattern});
+          for (const AdapterMix& mix : mixes)
+            for (const std::string& pattern : options.patterns)
+              cells.push_back({*prompt_tokens, output, *parse_request_class(name), sampling, mix, pattern});
     }
   return cells;
 }
@@ -101,7 +110,9 @@ Result<Record> make_record(const Options& options, const Model& model, KvDType k
                          {"ttft_target_ms", options.engine.ttft_target_ms},
                          {"tolerance", cell.tolerance},
                          {"beyond", cell.beyond},
-                         {"burst_s", cell.burst_s}},
+                         {"burst_s", cell.burst_s},
+                         {"adapter_rank", options.adapter_rank},
+                         {"adapter_slots", options.adapter_slots}},
                         options.json_path);
 }
 
@@ -117,6 +128,11 @@ Status run(const Options& options) {
   if (!cells) return cells.error();
   Result<Record> record = make_record(options, **model, *kv);
   if (!record) return record.error();
+  uint32_t num_adapters = 0;
+  for (const Cell& cell : *cells) num_adapters = std::max(num_adapters, cell.adapters.count);
+  config.adapters = {.slots = std::min(num_adapters, options.adapter_slots),
+                     .rank_max = options.adapter_rank,
+                     .planned_rank = options.adapter_rank};
   const SteadyClock clock;
   Result<EngineUnderTest> under = open_engine(options.device, *model, config, &clock);
   if (!under) return under.error();
@@ -143,8 +159,14 @@ Status run(const Options& options) {
     if (!vocabulary) return vocabulary.error();
     grammars.emplace(*std::move(vocabulary));
   }
-  const CellBench bench{under->engine.get(), clock, [&](TimeNs then) { clock.sleep_until(then); }, on_trial,
-                        grammars ? &*grammars : nullptr};
+  const std::vector<ReadyAdapter> adapters = make_ready_adapters(
+      **model, num_adapters, options.adapter_rank, under->engine->backend().caps().activation_dtype, options.cell.seed);
+  const CellBench bench{under->engine.get(),
+                        clock,
+                        [&](TimeNs then) { clock.sleep_until(then); },
+                        on_trial,
+                        grammars ? &*grammars : nullptr,
+                        adapters};
   fmt::print("{}, {} on {}: TTFT {:g} ms, TPOT {:g} ms for {:g} % of requests\n\n", (*model)->path, options.kv_dtype,
              under->device_name, *options.cell.slo.ttft_ms, *options.cell.slo.tpot_ms, 100 * options.cell.slo_share);
   print_head();
@@ -190,7 +212,11 @@ void add_options(CLI::App* command, Options* options) {
   command->add_option("--vocabulary", options->vocabulary_path,
                       "For grammar: GGUF file with the words that grammars are made over, weights or none; default: "
                       "the model's, made up for a synthetic model");
-  list("--adapters", options->adapters, "The engine has none yet")->check(CLI::IsMember({"none"}));
+  list("--adapters", options->adapters,
+       "none, or COUNT:EXPONENT: each request names one of COUNT random adapters, the i-th in proportion to "
+       "1 / i^EXPONENT (1)");
+  number("--adapter-rank", options->adapter_rank, 1u, kAdapterRankMax, "Of the adapters");
+  number("--adapter-slots", options->adapter_slots, 1u, kAdapterSlotsMax, "Adapters on the device at once");
   list("--patterns", options->patterns, "Poisson, bursts of 8, Pareto gaps")
       ->check(CLI::IsMember({"steady", "burst", "heavy-tail"}));
   number("--slo-ttft-ms", *cell.slo.ttft_ms, 1e-3, 1e9, "To the first token, at most");

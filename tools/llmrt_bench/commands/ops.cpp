@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "backends/backends.h"
 #include "core/model/model.h"
@@ -13,32 +14,60 @@
 namespace llmrt::bench {
 namespace {
 
+constexpr uint32_t kRowsMax = 4096;
+
 struct Options {
   std::string model = "synthetic:llama-3.1-8b:q4_0";
   std::vector<std::string> devices{"auto"};
   std::vector<uint32_t> prompts{512, 2048}, rows{1, 8, 32, 128, 256};
+  std::vector<std::string> adapted;  // ROWS:ADAPTERS
+  uint32_t adapter_rank = 16;
   uint32_t depth = 512;
   BenchOptions bench;
   std::string kv_dtype = "f16", json_path;
   bool batch_invariant = false, no_check = false, absorbed_latents = false;
 };
 
-std::vector<StepKind> step_kinds(const Options& options, uint32_t block_tokens) {
+Result<StepKind> adapted_kind(const std::string& text, const Options& options, uint32_t block_tokens) {
+  uint32_t rows = 0, adapters = 0;
+  const char* end = text.data() + text.size();
+  const auto read_rows = std::from_chars(text.data(), end, rows);
+  const bool has_colon = read_rows.ec == std::errc() && read_rows.ptr != end && *read_rows.ptr == ':';
+  if (has_colon) {
+    const auto read = std::from_chars(read_rows.ptr + 1, end, adapters);
+    if (read.ec != std::errc() || read.ptr != end) adapters = 0;
+  }
+  if (adapters < 1 || adapters > std::min(rows, kAdapterSlotsMax) || rows > kRowsMax)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--adapted: expected ROWS:ADAPTERS, up to {} rows and {} adapters, not more than rows, found {}",
+                      kRowsMax, kAdapterSlotsMax, text);
+  return StepKind{
+      fmt::format("decode x{}, {} adapters", rows, adapters), {rows, 1, options.depth, 1, block_tokens}, adapters};
+}
+
+Result<std::vector<StepKind>> step_kinds(const Options& options, uint32_t block_tokens) {
   std::vector<StepKind> kinds;
   for (const uint32_t rows : options.rows)
     kinds.push_back({fmt::format("decode x{}", rows), {rows, 1, options.depth, 1, block_tokens}});
+  for (const std::string& text : options.adapted) {
+    Result<StepKind> kind = adapted_kind(text, options, block_tokens);
+    if (!kind) return kind.error();
+    kinds.push_back(*std::move(kind));
+  }
   for (const uint32_t prompt : options.prompts)
     kinds.push_back({fmt::format("prompt {}", prompt), {1, prompt, 0, 1, block_tokens}});
   return kinds;
 }
 
-EngineConfig engine_config(const Options& options, KvDType kv_dtype) {
+EngineConfig engine_config(const Options& options, const std::vector<StepKind>& kinds, KvDType kv_dtype) {
   EngineConfig config;
   config.kv_dtype = kv_dtype;
   config.batch_invariant = options.batch_invariant;
   config.expands_latents = !options.absorbed_latents;
   config.sequences_max = config.step_tokens_max = config.context_max = 1;
-  for (const StepKind& kind : step_kinds(options, config.block_tokens)) {
+  config.adapters = {.rank_max = options.adapter_rank, .planned_rank = options.adapter_rank};
+  for (const StepKind& kind : kinds) {
+    config.adapters.slots = std::max(config.adapters.slots, kind.num_adapters);
     const ProbeShape& shape = kind.shape;
     config.sequences_max = std::max(config.sequences_max, shape.num_sequences);
     config.step_tokens_max = std::max(config.step_tokens_max, shape.num_sequences * shape.num_tokens);
@@ -87,11 +116,17 @@ Status run(const Options& options) {
   if (!model) return model.error();
   const Result<KvDType> kv_dtype = kv_dtype_of(options.kv_dtype);
   if (!kv_dtype) return kv_dtype.error();
-  const EngineConfig config = engine_config(options, *kv_dtype);
-  const std::vector<StepKind> kinds = step_kinds(options, config.block_tokens);
+  const Result<std::vector<StepKind>> step_kinds_read = step_kinds(options, EngineConfig().block_tokens);
+  if (!step_kinds_read) return step_kinds_read.error();
+  const std::vector<StepKind>& kinds = *step_kinds_read;
+  const EngineConfig config = engine_config(options, kinds, *kv_dtype);
   boost::json::object work = model_work(**model, *kv_dtype);
   work["rows"] = boost::json::value_from(options.rows);
   work["prompts"] = boost::json::value_from(options.prompts);
+  if (!options.adapted.empty()) {
+    work["adapted"] = boost::json::value_from(options.adapted);
+    work["adapter_rank"] = options.adapter_rank;
+  }
   work["depth"] = options.depth;
   work["batch_invariant"] = options.batch_invariant;
   if (options.absorbed_latents) work["absorbed_latents"] = true;
@@ -135,7 +170,14 @@ void add_ops_command(CLI::App& app, int* exit_code) {
   command->add_option("-d,--device", options->devices, "Devices, in turn in each run (repeat)")->capture_default_str();
   command->add_option("-r,--rows", options->rows, "Decode steps: numbers of rows")
       ->delimiter(',')
-      ->check(CLI::Range(1u, 4096u))
+      ->check(CLI::Range(1u, kRowsMax))
+      ->capture_default_str();
+  command
+      ->add_option("--adapted", options->adapted,
+                   "Decode steps whose rows have adapters in turn: ROWS:ADAPTERS, 32:1,256:8")
+      ->delimiter(',');
+  command->add_option("--adapter-rank", options->adapter_rank, "Of these adapters, on every matrix of the layers")
+      ->check(CLI::Range(1u, kAdapterRankMax))
       ->capture_default_str();
   command->add_option("--depth", options->depth, "Tokens that each decoding row has in the KV cache")
       ->check(CLI::Range(1u, 1u << 20))

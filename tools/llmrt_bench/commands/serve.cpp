@@ -6,7 +6,9 @@
 
 #include "backends/backends.h"
 #include "core/base/sha256.h"
+#include "tools/llmrt_bench/adapters/random_adapter.h"
 #include "tools/llmrt_bench/commands/commands.h"
+#include "tools/llmrt_bench/load/adapter_mix.h"
 #include "tools/llmrt_bench/load/agents.h"
 #include "tools/llmrt_bench/load/arrivals.h"
 #include "tools/llmrt_bench/load/engine_load.h"
@@ -36,6 +38,9 @@ struct Options {
   std::string workload, save_workload, sharegpt, tokenizer;
   std::string prompt_tokens = "128", output_tokens = "64", arrivals = "poisson";
   StructureShares structure;
+  AdapterMix adapters;
+  uint32_t adapter_rank = 16, adapter_slots = 8;
+  std::string save_adapters;
   AgentShape agents;
   bool is_like_sharegpt = false;
   uint32_t requests = 64, seed = 1, warmup = 2;
@@ -107,6 +112,9 @@ Result<std::vector<LoadItem>> make_load(const Options& options) {
     Draws structure(uint64_t{options.seed} << 16);
     add_structure(options.structure, &structure, &*items);
   }
+  AdapterDraws adapters(options.adapters, uint64_t{options.seed} << 48);
+  if (options.adapters.count > 0)
+    for (LoadItem& item : *items) item.adapter = adapters.next();
   if (options.rate > 0) {
     Draws gaps(~uint64_t{options.seed});
     const std::vector<double> times_s = pattern->times_s(items->size(), options.rate, &gaps);
@@ -178,18 +186,25 @@ Result<Record> make_record(const Options& options, const std::vector<LoadItem>& 
   return Record::create("serve", std::move(work), std::move(settings), options.json_path);
 }
 
+// The highest number that any of them names.
+uint32_t num_adapters_of(const std::vector<LoadItem>& items) {
+  return std::ranges::max_element(items, {}, &LoadItem::adapter)->adapter;
+}
+
 // Prints and records; without a single answer the run has failed.
 Status tell(const Options& options, Record* record, const std::string& device, const std::vector<LoadItem>& items,
             const std::vector<Outcome>& outcomes) {
   const Summary summary = summarize(outcomes, options.slo);
   const StructureCounts structure = count_structure(items, outcomes);
-  fmt::print("{}{}", load_text(summary, options.slo), structure_text(structure));
+  const std::vector<AdapterCount> adapters = count_adapters(items, outcomes);
+  fmt::print("{}{}{}", load_text(summary, options.slo), structure_text(structure), adapters_text(adapters));
   for (const auto& [name, count] : summary.failures) {
     const auto first = std::ranges::find(outcomes, name, &Outcome::failure_text);
     fmt::print("first {}: {}\n", name, first->failure_detail);
   }
   RecordRow row = load_row(load_name(options, items), device, summary, outcomes, options.slo);
   if (!structure.is_empty()) row.details["structure"] = structure_json(structure);
+  if (!adapters.empty()) row.details["adapters"] = adapters_json(adapters);
   record->add(std::move(row));
   if (Status status = record->finish(); !status) return status;
   if (summary.num_completed == 0) return make_error(ErrorCode::kIo, "no request was answered");
@@ -214,6 +229,7 @@ Result<std::unique_ptr<HttpLoad>> open_url(const Options& options, const std::ve
     parsed->headers.push_back(*header);
   }
   parsed->model = options.model_name;
+  parsed->num_adapters = num_adapters_of(items);
   parsed->is_chat = options.is_chat;
   parsed->sampling.clear();
   options.sampling.write(&parsed->sampling);
@@ -329,6 +345,10 @@ Status run_engine(const Options& options, const std::vector<LoadItem>& items) {
   config.sequences_max = options.sequences;
   config.chunk_tokens = options.chunk_tokens;
   config.context_max = options.context;
+  const uint32_t num_adapters = num_adapters_of(items);
+  config.adapters = {.slots = std::min(num_adapters, options.adapter_slots),
+                     .rank_max = options.adapter_rank,
+                     .planned_rank = options.adapter_rank};
   const SteadyClock clock;
   Result<EngineUnderTest> under = open_engine(options.device, *model, config, &clock);
   if (!under) return under.error();
@@ -338,6 +358,8 @@ Status run_engine(const Options& options, const std::vector<LoadItem>& items) {
                                        {"model_work", model_work(**model, *kv)},
                                        {"sequences_max", engine->config().sequences_max},
                                        {"chunk_tokens", options.chunk_tokens},
+                                       {"adapter_rank", options.adapter_rank},
+                                       {"adapter_slots", config.adapters.slots},
                                        {"context_max", engine->config().context_max}});
   if (!record) return record.error();
   record->add_device(engine->backend().caps());
@@ -348,6 +370,9 @@ Status run_engine(const Options& options, const std::vector<LoadItem>& items) {
   }
   const auto wait_until = [&](TimeNs then) { clock.sleep_until(then); };
   EngineLoadOptions load{.concurrency = 1, .sampling = options.sampling.params()};
+  const std::vector<ReadyAdapter> adapters = make_ready_adapters(
+      **model, num_adapters, options.adapter_rank, engine->backend().caps().activation_dtype, options.seed);
+  load.adapters = adapters;
   if (auto warm = run_on_engine(engine, clock, wait_until, *warm_up, load, [](const Outcome*) {}); !warm)
     return warm.error();
   load.concurrency = concurrency_of(options, items);
@@ -369,7 +394,18 @@ Status run_engine(const Options& options, const std::vector<LoadItem>& items) {
 
 constexpr const char* kAgents = "agents";
 
+Status save_adapters(const Options& options) {
+  if (options.model.empty() || options.adapters.count == 0)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--save-adapters: expected -m, the model that they are of, and --adapters, how many");
+  Result<std::shared_ptr<const Model>> model = load_model(options.model);
+  if (!model) return model.error();
+  return write_random_adapters(**model, options.adapters.count, options.adapter_rank, options.seed,
+                               options.save_adapters);
+}
+
 Status run(const Options& options) {
+  if (!options.save_adapters.empty()) return save_adapters(options);
   if (options.workload == kAgents) return run_agents(options);
   if (options.url.empty() && options.model.empty() && options.save_workload.empty())
     return make_error(ErrorCode::kInvalidArgument, "expected --url, -m or --save-workload, found none");
@@ -407,6 +443,10 @@ void add_target_options(CLI::App* command, Options* options) {
       ->capture_default_str()
       ->group("Target");
   command->add_option("--context", options->context, "Tokens of a sequence on the engine; 0 = the model's")
+      ->capture_default_str()
+      ->group("Target");
+  command->add_option("--adapter-slots", options->adapter_slots, "Adapters that the engine has on the device at once")
+      ->check(CLI::Range(1u, kAdapterSlotsMax))
       ->capture_default_str()
       ->group("Target");
   command->add_option("--model-name", options->model_name, "As the server knows it; default: the first that it names")
@@ -486,6 +526,31 @@ void add_work_options(CLI::App* command, Options* options) {
                    "Share of the requests that have tools, tool_choice required and auto in turn; with --chat")
       ->check(CLI::Range(0.0, 1.0))
       ->excludes(workload)
+      ->group(group);
+  CLI::Option* adapters =
+      command
+          ->add_option("--adapters", options->adapters.count,
+                       "Requests name one of so many low-rank adapters: those that the server lists with the model as "
+                       "their parent, or random ones on the engine")
+          ->check(CLI::Range(1u, kItemAdaptersMax))
+          ->excludes(workload)
+          ->group(group);
+  command
+      ->add_option("--zipf", options->adapters.zipf,
+                   "The i-th adapter is asked for in proportion to 1 / i^ZIPF; 0: all equally often")
+      ->check(number_range(0.0, 10.0))
+      ->needs(adapters)
+      ->capture_default_str()
+      ->group(group);
+  command->add_option("--adapter-rank", options->adapter_rank, "Of random adapters")
+      ->check(CLI::Range(1u, kAdapterRankMax))
+      ->capture_default_str()
+      ->group(group);
+  command
+      ->add_option("--save-adapters", options->save_adapters,
+                   "Write --adapters random adapters of the model -m to this folder, adapter_0001.gguf and so on, for "
+                   "a server; that is all")
+      ->needs(adapters)
       ->group(group);
   command->add_option("--seed", options->seed, "Of lengths, words and gaps")->capture_default_str()->group(group);
   command->add_option("--warmup", options->warmup, "Requests before, one at a time, that do not count")

@@ -30,7 +30,7 @@ ArrivalPattern pattern_of(const std::string& name) {
 class CellSearch {
  public:
   CellSearch(const CellBench& bench, const Cell& cell, const CellOptions& options)
-      : bench_(bench), cell_(cell), options_(options) {}
+      : bench_(bench), cell_(cell), options_(options), adapters_(cell.adapters, options.seed) {}
 
   Result<CellResult> run() {
     const uint32_t context = bench_.engine->config().context_max, wanted = cell_.prompt_tokens + cell_.output_tokens;
@@ -57,7 +57,7 @@ class CellSearch {
 
   EngineItem item(std::optional<double> arrival_s = {}) {
     EngineItem item{arrival_s, content_.tokens(cell_.prompt_tokens, bench_.engine->model().config.vocab_size),
-                    cell_.output_tokens};
+                    cell_.output_tokens, adapters_.next()};
     if (cell_.sampling == "grammar") item.schema = make_schema(&schemas_);
     return item;
   }
@@ -68,6 +68,7 @@ class CellSearch {
     out.per_s = per_s;
     EngineLoadOptions load{.concurrency = concurrency, .request_class = cell_.request_class};
     load.grammars = bench_.grammars;
+    load.adapters = bench_.adapters;
     if (cell_.sampling == "grammar") load.sampling = {.temperature = 1};
     if (cell_.sampling == "top-p") load.sampling = {.temperature = 1, .top_p = 0.9f};
     const OnOutcome progress = bench_.on_trial(fmt::format("{}: {}", cell_.name(), what), items.size());
@@ -185,14 +186,15 @@ class CellSearch {
   double trial_s_ = 0;
   std::vector<Outcome> outcomes_;  // of the last trial
   std::string failure_;
+  AdapterDraws adapters_;
   Draws content_{~options_.seed}, schemas_{~options_.seed};
 };
 
 }  // namespace
 
 std::string Cell::name() const {
-  return fmt::format("{} + {} tokens, {}, {}, {}", prompt_tokens, output_tokens, request_class_name(request_class),
-                     sampling, pattern);
+  return fmt::format("{} + {} tokens, {}, {}, {}{}", prompt_tokens, output_tokens, request_class_name(request_class),
+                     sampling, adapters.count > 0 ? fmt::format("adapters {}, ", adapters.name()) : "", pattern);
 }
 
 double Trial::good_share() const {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "tools/llmrt_bench/load/adapter_mix.h"
 #include "tools/llmrt_bench/load/arrivals.h"
 #include "tools/llmrt_bench/load/engine_load.h"
 
@@ -17,6 +18,7 @@ struct Cell {
   // "top-p": temperature 1, the likeliest 90 %; "grammar": temperature 1, each request with a JSON schema of its own,
   // whose answer ends by itself, after output_tokens at most.
   std::string sampling = "greedy";
+  AdapterMix adapters;
   std::string pattern = "steady";  // poisson; "burst": 8 at once; "heavy-tail": Pareto gaps of infinite variance
   std::string name() const;
 };
@@ -70,7 +72,8 @@ struct CellBench {
   std::function<void(TimeNs)> wait_until;
   // Told of the requests of one trial.
   std::function<OnOutcome(const std::string& what, size_t num_requests)> on_trial;
-  GrammarSupply* grammars = nullptr;  // for cells with grammars
+  GrammarSupply* grammars = nullptr;            // for cells with grammars
+  std::span<const ReadyAdapter> adapters = {};  // for cells with adapters, as many as any of them asks for
 };
 // Errors: the machine's.
 Result<CellResult> measure_cell(const CellBench& bench, const Cell& cell, const CellOptions& options);

@@ -96,6 +96,11 @@ class EngineLoad {
     request.max_tokens = items_[i].output_tokens;
     request.request_class = options_.request_class;
     request.arrival_ns = outcome.due_ns;
+    if (const uint32_t adapter = items_[i].adapter; adapter > 0) {
+      request.adapter = options_.adapters[adapter - 1].image;
+      request.adapter_id = options_.adapters[adapter - 1].id;
+      request.adapter_digest = options_.adapters[adapter - 1].digest;
+    }
     Result<std::shared_ptr<const Answer>> answer = drive_.submit(std::move(request));
     if (answer) {
       open_.push_back({i, *std::move(answer)});
@@ -160,7 +165,7 @@ Result<std::vector<EngineItem>> tokenize(const std::vector<LoadItem>& items, con
                         out.size() + 1);
     out.push_back({item.arrival_s,
                    tokenizer ? tokenizer->encode(item.prompt) : draws.tokens(item.prompt_tokens, vocab_size),
-                   item.output_tokens, item.schema});
+                   item.output_tokens, item.adapter, item.schema});
   }
   return out;
 }

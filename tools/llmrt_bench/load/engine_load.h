@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct EngineItem {
   std::optional<double> arrival_s;
   std::vector<int32_t> prompt;
   uint32_t output_tokens = 1;
+  uint32_t adapter = 0;            // of EngineLoadOptions::adapters, from 1 on; 0 = none
   boost::json::value schema = {};  // null: none. Compiled when the request comes, which counts
 };
 // By the model's tokenizer; of a model that has none, as many random tokens as the workload means.
@@ -28,6 +30,7 @@ struct EngineLoadOptions {
   SamplingParams sampling = {.temperature = 0};
   RequestClass request_class = RequestClass::kInteractive;
   GrammarSupply* grammars = nullptr;  // for items with a schema
+  std::span<const ReadyAdapter> adapters = {};
 };
 
 // Runs all of them to their ends, and leaves nothing. Errors: the machine's; those of a request are in its outcome.

@@ -55,7 +55,7 @@ json::object envelope_row(const std::string& model, const std::string& device, K
                    {"output_tokens", cell.output_tokens},
                    {"class", request_class_name(cell.request_class)},
                    {"sampling", cell.sampling},
-                   {"adapter", "none"},  // the engine has none yet
+                   {"adapter", cell.adapters.name()},
                    {"pattern", cell.pattern},
                    {"slo_ttft_ms", number_or_null(options.slo.ttft_ms.value_or(NAN))},
                    {"slo_tpot_ms", number_or_null(options.slo.tpot_ms.value_or(NAN))},

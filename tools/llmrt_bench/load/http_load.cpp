@@ -85,7 +85,9 @@ HttpRequest make_get(const HttpTarget& target, const std::string& path) {
 }
 
 HttpRequest make_post(const HttpTarget& target, const LoadItem& item) {
-  json::object body{{"model", target.model}, {"max_tokens", item.output_tokens}, {"stream", true}};
+  json::object body{{"model", item.adapter > 0 ? target.adapters[item.adapter - 1] : target.model},
+                    {"max_tokens", item.output_tokens},
+                    {"stream", true}};
   for (const auto& field : target.sampling) body.insert(field);
   if (!item.messages.empty())
     body["messages"] = item.messages;
@@ -110,6 +112,23 @@ HttpRequest make_post(const HttpTarget& target, const LoadItem& item) {
   request.body() = json::serialize(body);
   request.prepare_payload();
   return request;
+}
+
+struct ListedModel {
+  std::string id, parent;  // parent: of an adapter its model, else empty
+};
+
+std::vector<ListedModel> listed_models(const json::array& cards) {
+  std::vector<ListedModel> models;
+  for (const json::value& card : cards) {
+    const json::object* object = card.if_object();
+    const json::value* id = object ? object->if_contains("id") : nullptr;
+    if (!id || !id->is_string()) continue;
+    const json::value* parent = object->if_contains("parent");
+    models.push_back({std::string(id->get_string()),
+                      parent && parent->is_string() ? std::string(parent->get_string()) : std::string()});
+  }
+  return models;
 }
 
 // A connection is a file, and the usual limit of 1,024 is less than a load may need.
@@ -280,7 +299,8 @@ Result<std::unique_ptr<HttpLoad>> HttpLoad::open(HttpTarget target) {
 }
 
 Status HttpLoad::find_model() {
-  if (!impl_->target.model.empty()) return {};
+  HttpTarget& target = impl_->target;
+  if (!target.model.empty() && target.num_adapters == 0) return {};
   const HttpRequest request = make_get(impl_->target, "/v1/models");
   Outcome outcome;
   std::string text;
@@ -296,11 +316,22 @@ Status HttpLoad::find_model() {
                       outcome.failure_detail);
   ErrorOf error;
   Result<json::value> parsed = server::read_json(text);
-  const json::value* id = parsed ? parsed->find_pointer("/data/0/id", error) : nullptr;
-  if (!id || !id->is_string())
-    return make_error(ErrorCode::kIo, "--url: /v1/models: expected data[0].id, found {}; name it with --model-name",
-                      printable(text.substr(0, 200)));
-  impl_->target.model = std::string(id->get_string());
+  const json::value* data = parsed ? parsed->find_pointer("/data", error) : nullptr;
+  const std::vector<ListedModel> models =
+      data && data->is_array() ? listed_models(data->get_array()) : std::vector<ListedModel>();
+  if (target.model.empty()) {
+    const auto first = std::ranges::find(models, "", &ListedModel::parent);
+    if (first == models.end())
+      return make_error(ErrorCode::kIo, "--url: /v1/models: expected data[0].id, found {}; name it with --model-name",
+                        printable(text.substr(0, 200)));
+    target.model = first->id;
+  }
+  for (const ListedModel& model : models)
+    if (model.parent == target.model && target.adapters.size() < target.num_adapters)
+      target.adapters.push_back(model.id);
+  if (target.adapters.size() < target.num_adapters)
+    return make_error(ErrorCode::kNotFound, "--adapters: expected {} adapters with parent {} in /v1/models, found {}",
+                      target.num_adapters, printable(target.model), target.adapters.size());
   return {};
 }
 

@@ -20,6 +20,8 @@ struct HttpTarget {
   std::string host, port, base;  // base: what stands before /v1, often empty
   std::vector<std::pair<std::string, std::string>> headers;
   std::string model;
+  uint32_t num_adapters = 0;          // that items ask for: the server must list so many
+  std::vector<std::string> adapters;  // by their numbers less 1, as HttpLoad::find_model found them
   bool is_chat = false;
   boost::json::object sampling = {{"temperature", 0}, {"top_p", 1}};  // fields of every body
   double timeout_s = 600;                                             // of a whole request
@@ -39,7 +41,9 @@ class HttpLoad {
   static Result<std::unique_ptr<HttpLoad>> open(HttpTarget target);
   ~HttpLoad();
 
-  // The first model that the server names, where the target says none. Errors: io, and what the server did instead.
+  // The first model that the server names and that is no adapter, where the target says none; and the adapters of the
+  // model, which are those that have it as their `parent`. Errors: io, and what the server did instead; not_found,
+  // where it has fewer adapters than the target asks for.
   Status find_model();
   // Asks for a short answer, and where the server refuses the optional fields does without them. Errors: the failure of
   // that request.

@@ -31,14 +31,18 @@ Error bad_field(const std::string& place, std::string_view field, const char* ex
 }
 
 // Absent: 0.
-Result<uint32_t> tokens_of(const json::object& line, const char* field, const std::string& place) {
+Result<uint32_t> number_of(const json::object& line, const char* field, const std::string& place, uint32_t most,
+                           const char* expected) {
   const json::value* value = line.if_contains(field);
   if (!value) return 0u;
   boost::system::error_code error;
   const auto number = value->to_number<uint32_t>(error);
-  if (error || number < 1 || number > kItemTokensMax)
-    return bad_field(place, field, "a whole number from 1 to 2^24", value);
+  if (error || number < 1 || number > most) return bad_field(place, field, expected, value);
   return number;
+}
+
+Result<uint32_t> tokens_of(const json::object& line, const char* field, const std::string& place) {
+  return number_of(line, field, place, kItemTokensMax, "a whole number from 1 to 2^24");
 }
 
 // The fields of a request for structure. What tools hold is the server's to judge.
@@ -68,7 +72,7 @@ Result<LoadItem> parse_item(std::string_view text, const std::string& place) {
   if (!parsed->is_object()) return bad_field(place, "line", "an object", &*parsed);
   const json::object& line = parsed->get_object();
   constexpr std::string_view kFields[] = {"arrival_s", "prompt", "prompt_tokens", "output_tokens",
-                                          "schema",    "tools",  "tool_choice"};
+                                          "adapter",   "schema", "tools",         "tool_choice"};
   for (const auto& [key, value] : line)
     if (std::ranges::find(kFields, std::string_view(key)) == std::end(kFields))
       return make_error(ErrorCode::kInvalidArgument, "{}: expected the fields {}, found {}", place,
@@ -94,6 +98,9 @@ Result<LoadItem> parse_item(std::string_view text, const std::string& place) {
   if (item.prompt.empty() && *prompt_tokens == 0)
     return make_error(ErrorCode::kInvalidArgument, "{}: expected prompt or prompt_tokens, found neither", place);
   if (Status status = parse_structure(line, place, &item); !status) return status.error();
+  Result<uint32_t> adapter = number_of(line, "adapter", place, kItemAdaptersMax, "a whole number from 1 to 4096");
+  if (!adapter) return adapter.error();
+  item.adapter = *adapter;
   item.prompt_tokens = *prompt_tokens;
   item.output_tokens = *output_tokens;
   return item;
@@ -151,6 +158,7 @@ std::string format_work(const std::vector<LoadItem>& items) {
     line["prompt"] = item.prompt;
     if (item.prompt_tokens > 0) line["prompt_tokens"] = item.prompt_tokens;
     line["output_tokens"] = item.output_tokens;
+    if (item.adapter > 0) line["adapter"] = item.adapter;
     if (!item.schema.is_null()) line["schema"] = item.schema;
     if (!item.tools.empty()) line["tools"] = item.tools;
     if (!item.tool_choice.is_null()) line["tool_choice"] = item.tool_choice;

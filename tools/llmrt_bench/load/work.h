@@ -6,6 +6,8 @@
 // Requests for structure have "schema" (a JSON schema), or "tools" and "tool_choice" as the API has them; their answers
 // end by themselves, after output_tokens at most.
 //
+// "adapter": N asks for the N-th adapter that the server (or the engine) has, from 1 on.
+//
 // Either of prompt and prompt_tokens may be absent: without prompt so many words are made up. Without arrival_s, which
 // all lines have or none, requests come as the options of the run say.
 #pragma once
@@ -24,6 +26,7 @@
 namespace llmrt::bench {
 
 inline constexpr uint32_t kItemTokensMax = 1u << 24;
+inline constexpr uint32_t kItemAdaptersMax = 4096;
 inline constexpr double kArrivalMaxS = 1e7;
 
 struct LoadItem {
@@ -31,6 +34,7 @@ struct LoadItem {
   std::string prompt;
   uint32_t prompt_tokens = 0;  // as meant; who answers counts with a tokenizer of its own. 0 = not said
   uint32_t output_tokens = 1;
+  uint32_t adapter = 0;                 // its number; 0 = the model itself
   boost::json::value schema = {};       // null: none
   boost::json::array tools = {};        // empty: none
   boost::json::value tool_choice = {};  // null: not said

@@ -11,6 +11,8 @@ double bound_of(const Op& op, const OpList& list, DType math, uint32_t position_
     return reference::bound_of(tolerance, DType::kF32, dtype).norm;
   };
   if (const auto* matmul = std::get_if<Matmul>(&op)) return of(kMatmul, list.tensors[matmul->x].dtype);
+  if (const auto* shrink = std::get_if<AdapterShrink>(&op)) return of(kMatmul, list.tensors[shrink->x].dtype);
+  if (std::holds_alternative<AdapterExpand>(op)) return of(kMatmul, math);
   if (const auto* product = std::get_if<ExpertGateUp>(&op)) return of(kMatmul, list.tensors[product->out].dtype);
   if (const auto* sum = std::get_if<ExpertDown>(&op)) return of(kMatmul, list.tensors[sum->x].dtype);
   if (std::holds_alternative<RouteExperts>(op)) return of(kRotation, DType::kF32);

@@ -154,7 +154,11 @@ Excerpt excerpt_of(const OpList& whole, uint32_t first, uint32_t num_ops) {
 
 WeightExcerpt weight_excerpt_of(const WeightTable& weights, const OpList& list) {
   WeightsUsed used{weights};
-  for (const Op& op : list.ops) std::visit([&](const auto& concrete) { fields(concrete, used); }, op);
+  for (const Op& op : list.ops) {
+    if (std::holds_alternative<AdapterShrink>(op) || std::holds_alternative<AdapterExpand>(op))
+      continue;  // a group's shape
+    std::visit([&](const auto& concrete) { fields(concrete, used); }, op);
+  }
   WeightExcerpt excerpt{weights, {}};
   const auto* product = list.ops.size() == 1 ? std::get_if<Matmul>(&list.ops[0]) : nullptr;
   if (product) {

@@ -62,6 +62,8 @@ std::string cannot_run(const StepKind& kind, const BenchDevice& device) {
   if (kind.shape.num_sequences > config.sample_rows_max)
     return fmt::format("{} sampled rows: steps there have at most {}", kind.shape.num_sequences,
                        config.sample_rows_max);
+  if (kind.num_adapters > device.adapters.adapters.size())
+    return fmt::format("{} adapters: the pool has {}", kind.num_adapters, device.adapters.adapters.size());
   if (const uint32_t num_blocks = device.pools.front().num_blocks; probe_blocks(kind.shape) > num_blocks)
     return fmt::format("{} KV blocks: each pool has {}", probe_blocks(kind.shape), num_blocks);
   return "";
@@ -71,6 +73,7 @@ std::string cannot_run(const StepKind& kind, const BenchDevice& device) {
 struct Turn {
   BenchDevice& device;
   StepFigures& figures;
+  StepAdapters adapters = {};
   LoweredStep step = {};
   std::vector<std::vector<double>> runs = {};  // ms by op
   ExpertCounts experts = {};
@@ -82,6 +85,8 @@ struct Turn {
           !status)
         return status;
     IterationPlan plan = probe_plan(kind.shape, vocab_size);
+    adapters = device.adapters.first(kind.num_adapters);
+    adapters.give_to(&plan);
     for (PlanRow& row : plan.rows) row.batch_invariant = device.warm.config.batch_invariant;
     device.warm.lowering->lower(plan, &step);
     Result<ExpertCounts> counts =
@@ -111,7 +116,10 @@ struct Turn {
     const KvDType kv_dtype = device.pools.front().dtype;
     const ExpandedShape expanded =
         device.warm.config.batch_invariant ? ExpandedShape{} : device.warm.lowering->expanded_shape();
-    CostSizes sizes = probe_sizes(shape, model.config, kv_dtype, expanded), sample_sizes = sizes;
+    CostSizes sizes = probe_sizes(shape, model.config, kv_dtype, expanded);
+    sizes.adapters = adapters.sizes(sizes.num_tokens, model);
+    CostSizes sample_sizes = sizes;
+    sample_sizes.adapters = adapters.sizes(sizes.num_sampled, model);
     sizes.distinct_experts = experts.forward;
     sample_sizes.distinct_experts = experts.sample;
     if (step.forward) figures.experts = describe_experts(step.forward->list, experts.forward, sizes.num_tokens);
@@ -158,10 +166,13 @@ Result<BenchDevice> prepare_device(DeviceLimits limits, std::unique_ptr<Backend>
   config.keeps_windows = true;
   Result<WarmEngine> warm = warm_up(config, model, {}, backend.get(), {});
   if (!warm) return warm.error();
-  BenchDevice device{std::move(limits), std::move(backend), *std::move(warm), {}};
+  BenchDevice device{std::move(limits), std::move(backend), *std::move(warm), {}, {}};
   device.pools = PoolShapes(model->config, device.warm.config).groups(device.warm.memory_plan.num_blocks, 0);
   if (Status status = fill_pools(device.pools, device.warm.lowering->memory_list(), device.backend.get()); !status)
     return status.error();
+  Result<StepAdapters> adapters = fill_adapter_pool(*model, device.warm, device.backend.get());
+  if (!adapters) return adapters.error();
+  device.adapters = *std::move(adapters);
   return device;
 }
 
@@ -185,7 +196,7 @@ Result<std::vector<StepFigures>> bench_step(const std::shared_ptr<const Model>& 
     }
   for (Turn& turn : turns) {
     turn.sum_up(*model, kind.shape);
-    const CheckedDevice checked{model, kind.shape, turn.device.pools, turn.device.backend.get()};
+    const CheckedDevice checked{model, kind.shape, turn.device.pools, turn.device.backend.get(), &turn.adapters};
     for (KernelFigures& figures : turn.figures.kernels) {
       if (!options.check) {
         figures.check.what = "not asked for";

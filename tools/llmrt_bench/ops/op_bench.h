@@ -10,6 +10,7 @@
 #include "core/engine/warm_up.h"
 #include "tools/llmrt_bench/ops/device_limits.h"
 #include "tools/llmrt_bench/ops/op_check.h"
+#include "tools/llmrt_bench/ops/step_adapters.h"
 #include "tools/llmrt_bench/ops/step_kernels.h"
 
 namespace llmrt::bench {
@@ -17,6 +18,7 @@ namespace llmrt::bench {
 struct StepKind {
   std::string name;  // "decode x8", "prompt 512"
   ProbeShape shape;
+  uint32_t num_adapters = 0;  // distinct ones, which rows have in turn; 0: none has one
 };
 
 // Random keys and values for every block of the pools, by KV group: a few from the host, which the device copies to the
@@ -30,6 +32,7 @@ struct BenchDevice {
   std::unique_ptr<Backend> backend;
   WarmEngine warm;
   std::vector<KvGroup> pools;  // by KV group, equally many blocks in each
+  StepAdapters adapters = {};  // as many as the config has slots, of its planned rank
 };
 // Keeps the blocks behind windows, whatever `config` says.
 Result<BenchDevice> prepare_device(DeviceLimits limits, std::unique_ptr<Backend> backend,

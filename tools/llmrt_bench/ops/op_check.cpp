@@ -7,6 +7,8 @@
 #include <optional>
 #include <thread>
 
+#include "core/adapter/adapter_image.h"
+#include "core/base/checked_math.h"
 #include "tests/reference/backend.h"
 #include "tests/reference/number.h"
 #include "tools/llmrt_bench/ops/bounds.h"
@@ -120,6 +122,7 @@ class Check {
   Status start_reference() {
     ReferenceConfig config;
     config.num_threads = std::max(1u, std::thread::hardware_concurrency());
+    config.activation_dtype = device_.backend->caps().activation_dtype;  // that of adapters
     reference_ = make_reference_backend(config);
     if (Status status = reference_->load_weights(weights_.table, {}); !status) return status;
     StateConfig state;
@@ -139,7 +142,42 @@ class Check {
       pools[g].num_blocks = kv_ && g == kv_->group ? probe_blocks(device_.shape) : 1;
       pools[g].num_host_blocks = 0;
     }
-    return reference_->create_kv_pools(pools);
+    if (Status status = reference_->create_kv_pools(pools); !status) return status;
+    return has_adapters() ? fill_reference_adapters() : Status{};
+  }
+
+  // Slot i of the reference's pool has what the kernel's ops need of the i-th picked row's adapter.
+  Status fill_reference_adapters() {
+    const size_t num_groups = weights_.table.groups.size();
+    std::vector<std::byte> bytes(round_up(adapter_table_bytes(rows_.size(), num_groups), uint64_t{kAdapterAlignment}));
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      const uint32_t adapter = device_.adapters->of_row(sequence_of(tokens_[i]));
+      const AdapterImage& image = *device_.adapters->adapters[adapter].image;
+      for (const AdapterRun& run : image.runs) {
+        if (!adapts(run.group)) continue;
+        AdapterEntry entry = run.entry;
+        const auto offset = static_cast<uint32_t>(bytes.size() / kAdapterAlignment);
+        entry.a_offset += offset;
+        for (uint32_t& b_offset : entry.b_offset) b_offset += offset;
+        std::memcpy(bytes.data() + (i * num_groups + static_cast<size_t>(run.group)) * sizeof entry, &entry,
+                    sizeof entry);
+        const std::span<const std::byte> numbers = image.run_bytes(run);
+        bytes.insert(bytes.end(), numbers.begin(), numbers.end());
+      }
+    }
+    if (Status status = reference_->create_adapter_pool({bytes.size(), static_cast<uint32_t>(rows_.size())}); !status)
+      return status;
+    return reference_->write_adapter_pool(0, bytes);
+  }
+
+  bool has_adapters() const { return device_.adapters && !device_.adapters->empty(); }
+  // Whether an op of the kernel is that group's adapters'.
+  bool adapts(WeightGroupId group) const {
+    return std::ranges::any_of(own_ops_, [group](const Op& op) {
+      const auto* shrink = std::get_if<AdapterShrink>(&op);
+      const auto* expand = std::get_if<AdapterExpand>(&op);
+      return (shrink && shrink->group == group) || (expand && expand->group == group);
+    });
   }
 
   // Of the rows of a sample list every other asks for all that its ops can do.
@@ -161,6 +199,7 @@ class Check {
   LoweredStep device_step() const {
     if (!is_sample_) return step_;
     IterationPlan plan = probe_plan(device_.shape, device_.model->config.vocab_size);
+    if (has_adapters()) device_.adapters->give_to(&plan);
     for (size_t i = 0; i < rows_.size(); ++i) add_features(i, rows_[i], &plan);
     return lower(plan, device_.backend->caps(), num_tokens_, device_.shape.num_sequences);
   }
@@ -172,7 +211,8 @@ class Check {
       const auto i = static_cast<uint32_t>(plan.tokens.size()), sequence = sequence_of(token);
       plan.tokens.push_back(whole.tokens[token]);
       plan.samples.push_back({0, 0});
-      plan.rows.push_back({sequence, sequence, position_of(token), 1, i, i, 1, 0, false, 0, 0});
+      plan.rows.push_back(
+          {sequence, sequence, position_of(token), 1, i, i, 1, has_adapters() ? i + 1 : 0, false, 0, 0});
     }
     if (is_sample_)
       for (size_t i = 0; i < rows_.size(); ++i) add_features(i, static_cast<uint32_t>(i), &plan);
@@ -300,14 +340,22 @@ class Check {
       return {};
     }
     Difference sum;
-    const uint32_t columns = reference_list.tensors[id].columns;
+    const uint32_t columns = reference_list.tensors[id].columns, num_written = std::min(columns, columns_written(id));
     for (uint64_t row = 0; row < picked(id).size(); ++row)
-      for (uint32_t c = 0; c < columns; ++c)
+      for (uint32_t c = 0; c < num_written; ++c)
         sum.add(reference::number_at(expected.data(), tensor.dtype, row * columns + c),
                 reference::number_at(found.data(), tensor.dtype,
                                      row * tensor.columns + (weights_.columns.empty() ? c : weights_.columns[c])));
     keep_nearest_to_bound(sum.relative(), bound() + rounding_of(tensor.dtype), check);
     return {};
+  }
+
+  // Behind an adapter's own rank what adapter_shrink leaves is unspecified.
+  uint32_t columns_written(TensorId id) const {
+    for (const Op& op : own_ops_)
+      if (const auto* shrink = std::get_if<AdapterShrink>(&op); shrink && shrink->y == id)
+        return device_.adapters->rank_of(shrink->group);
+    return ~0u;
   }
 
   void compare_results(const StepOutput& expected, const StepOutput& all, OpCheck* check) const {
@@ -385,6 +433,9 @@ Result<OpCheck> check_kernel(const CheckedDevice& device, const LoweredStep& ste
   if (std::holds_alternative<UpdateRows>(list.ops[kernel.first_op]))
     return OpCheck{.what = "no updates in the step, no tensor written"};
   if (touches_expanded(list, kernel)) return OpCheck{.what = "not here: ops_test checks expanded latents"};
+  const auto* shrink = std::get_if<AdapterShrink>(&list.ops[kernel.first_op]);
+  if (shrink && kernel.num_ops == 1 && device.adapters->rank_of(shrink->group) == 0)
+    return OpCheck{.what = "no adapter changes the matrix"};
   return Check(device, step, kernel).run();
 }
 

@@ -10,6 +10,7 @@
 
 #include "core/backend/backend.h"
 #include "core/engine/probe_plan.h"
+#include "tools/llmrt_bench/ops/step_adapters.h"
 #include "tools/llmrt_bench/ops/step_kernels.h"
 
 namespace llmrt::bench {
@@ -31,6 +32,7 @@ struct CheckedDevice {
   ProbeShape shape;
   std::vector<KvGroup> pools;
   Backend* backend;
+  const StepAdapters* adapters = nullptr;  // that the step's rows have in turn, in the pool; null: none
 };
 
 // Writes to the device's tensors and, where the kernel stores keys and values, to the pool. Errors: of the backends.

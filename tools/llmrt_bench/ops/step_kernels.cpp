@@ -22,8 +22,11 @@ std::string name_of(const Op& op, const Model& model) {
     return fmt::format("{}, window {}", op_name(op), window);
   const auto* matmul = std::get_if<Matmul>(&op);
   const auto* heads = std::get_if<HeadMatmul>(&op);
-  if (!matmul && !heads) return op_name(op);
-  const std::string& group = model.weights.groups[matmul ? matmul->group : heads->group].name;  // "blk.7.qkv"
+  const auto* shrink = std::get_if<AdapterShrink>(&op);
+  const auto* expand = std::get_if<AdapterExpand>(&op);
+  if (!matmul && !heads && !shrink && !expand) return op_name(op);
+  const WeightGroupId id = matmul ? matmul->group : heads ? heads->group : shrink ? shrink->group : expand->group;
+  const std::string& group = model.weights.groups[static_cast<size_t>(id)].name;  // "blk.7.qkv"
   return fmt::format("{} {}", op_name(op), group.substr(group.find_last_of('.') + 1));
 }
 
