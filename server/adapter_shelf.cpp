@@ -1,5 +1,6 @@
 #include "server/adapter_shelf.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace llmrt::server {
@@ -17,6 +18,7 @@ Status AdapterShelf::add(ShelvedAdapter adapter) {
   if (adapters_.size() >= kAdaptersMax)
     return make_error(ErrorCode::kOverloaded, "adapter '{}': there are {} adapters, which is the most", adapter.name,
                       kAdaptersMax);
+  adapter.use = std::make_shared<AdapterUse>(counts_of(adapter));
   std::string name = adapter.name;
   adapters_.emplace(std::move(name), std::move(adapter));
   return {};
@@ -42,19 +44,29 @@ std::optional<ShelvedAdapter> AdapterShelf::find(std::string_view name) const {
   return found == adapters_.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::optional<ShelvedAdapter> AdapterShelf::take(std::string_view name) {
-  std::lock_guard lock(mutex_);
-  const auto found = adapters_.find(name);
-  if (found == adapters_.end()) return std::nullopt;
-  ++found->second.num_requests;
-  return found->second;
-}
-
 std::vector<ShelvedAdapter> AdapterShelf::all() const {
   std::lock_guard lock(mutex_);
   std::vector<ShelvedAdapter> all;
   for (const auto& [name, adapter] : adapters_) all.push_back(adapter);
   return all;
+}
+
+// Names come from outside, and each is a label in a metrics store for ever.
+std::shared_ptr<AdapterCounts> AdapterShelf::counts_of(const ShelvedAdapter& adapter) {
+  std::pair key(adapter.model, adapter.name);
+  if (const auto found = counts_.find(key); found != counts_.end()) return found->second;
+  const auto num_others = static_cast<size_t>(
+      std::ranges::count_if(counts_, [](const auto& entry) { return entry.first.second == kOtherAdapters; }));
+  if (counts_.size() - num_others >= kCountedNamesMax) key.second = kOtherAdapters;
+  return counts_.try_emplace(std::move(key), std::make_shared<AdapterCounts>()).first->second;
+}
+
+std::vector<NamedCounts> AdapterShelf::counts(std::string_view model) const {
+  std::lock_guard lock(mutex_);
+  std::vector<NamedCounts> out;
+  for (const auto& [key, counts] : counts_)
+    if (key.first == model) out.push_back({key.second, counts});
+  return out;
 }
 
 }  // namespace llmrt::server

@@ -146,11 +146,14 @@ bool is_name_of(std::string_view name, const ServedModel& model) {
 
 void check_model_name(Fields& fields, const ServedModel& model) {
   const auto name = fields.string("model", 4096);
-  if (!name || is_name_of(*name, model)) return;
+  if (name && !is_name_of(*name, model)) fields.fail(model_not_found(*name, model));
+}
+
+ApiError model_not_found(std::string_view name, const ServedModel& model) {
   ApiError error = invalid_field(
-      "model", fmt::format("not found: expected '{}', found '{}'", model.id, shown_name(*name)), "model_not_found");
+      "model", fmt::format("not found: expected '{}', found '{}'", model.id, shown_name(name)), "model_not_found");
   error.status = 404;
-  fields.fail(std::move(error));
+  return error;
 }
 
 ApiError too_long(const ServedModel& model, std::string field, size_t num_tokens, bool at_least, int64_t answer) {

@@ -85,6 +85,8 @@ bool is_name_of_model(std::string_view name, const ServedModel& model);
 bool is_name_of(std::string_view name, const ServedModel& model);
 // 404 when `model` is there and names another.
 void check_model_name(Fields& fields, const ServedModel& model);
+// That 404.
+ApiError model_not_found(std::string_view name, const ServedModel& model);
 // 400: a prompt of so many tokens, or more where `at_least`, leaves no room for `answer` ones.
 ApiError too_long(const ServedModel& model, std::string field, size_t num_tokens, bool at_least, int64_t answer);
 // 503: nobody reads it.

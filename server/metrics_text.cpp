@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 
 #include "core/request/request.h"
 #include "server/metrics_vllm.h"
@@ -66,6 +67,19 @@ void write_grammars(MetricsWriter& out, const GrammarFigures& grammars) {
   out.counter("grammar_masks_found_total", grammars.num_masks_found, "Masks that an earlier row had needed already.");
   out.counter("grammar_mask_cpu_seconds_total", static_cast<double>(grammars.mask_cpu_us) * 1e-6,
               "Processor time of computing masks.");
+}
+
+// By name: what a name has had stays when its adapter goes.
+void write_adapters(MetricsWriter& out, const std::vector<NamedCounts>& adapters) {
+  const auto each = [&](std::string_view name, std::string_view help, std::atomic<uint64_t> AdapterCounts::*count) {
+    out.head(Kind::kCounter, name, help);
+    for (const NamedCounts& adapter : adapters)
+      out.value(name, ((*adapter.counts).*count).load(std::memory_order_relaxed), {{"adapter", adapter.name}});
+  };
+  each("adapter_requests_total", "Requests that name an adapter.", &AdapterCounts::num_requests);
+  each("adapter_prompt_tokens_total", "Prompt tokens of these, when they are first admitted.",
+       &AdapterCounts::prompt_tokens);
+  each("adapter_generated_tokens_total", "Tokens of their answers.", &AdapterCounts::generated_tokens);
 }
 
 void write_process(MetricsWriter& out, const ProcessFigures& process) {
@@ -325,6 +339,7 @@ void write_engine(MetricsWriter& out, const EngineStats& stats, const ServedMode
     out.gauge("adapter_pool_bytes", adapters.pool_bytes, "Device memory for adapters.");
     out.gauge("adapter_pool_free_bytes", adapters.free_bytes, "Of this, what holds none.");
   }
+  if (model.adapters) write_adapters(out, model.adapters->counts(model.id));
   out.counter("mask_wait_seconds_total", stats.mask_wait_ms * 1e-3, "Time that steps waited for masks of grammars.");
   out.counter("device_seconds_total", stats.device_ms * 1e-3, "Time of the device's lists.");
   out.counter("busy_seconds_total", stats.wall_ms * 1e-3, "Wall time of steps; device idle = 1 - device / busy.");
@@ -383,7 +398,8 @@ std::string metrics_text(const MetricsSource& source, MetricsFormat format) {
 }
 
 std::string metrics_text(const std::vector<SeenModel>& models, const ServerFigures& server,
-                         const ProcessFigures& process, MetricsFormat format, MetricsCompat compat) {
+                         const ProcessFigures& process, MetricsFormat format, MetricsCompat compat,
+                         int64_t unix_seconds) {
   MetricsWriter out(format);
   for (const SeenModel& seen : models) {
     if (!seen.loaded) continue;
@@ -391,7 +407,7 @@ std::string metrics_text(const std::vector<SeenModel>& models, const ServerFigur
     const EngineStats stats = seen.stats();
     if (models.size() > 1) out.set_labels({{"model", seen.figures.name}});
     write_engine(out, stats, model, grammar_figures(model));
-    if (compat == MetricsCompat::kVllm) write_vllm_metrics(out, seen.figures.name, stats, model);
+    if (compat == MetricsCompat::kVllm) write_vllm_metrics(out, seen.figures.name, stats, model, unix_seconds);
   }
   out.set_labels({});
   const auto is_loaded = [](const SeenModel& seen) { return seen.loaded != nullptr; };

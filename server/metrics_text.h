@@ -26,8 +26,10 @@ struct MetricsSource {
 // One model that is loaded, without what its host counts.
 std::string metrics_text(const MetricsSource& source, MetricsFormat format);
 // All models, loaded or not. Where there are several, what is an engine's has the label `model`; what the host
-// counts of a model always has. `compat`: engines are told under other names, too.
+// counts of a model always has. `compat`: engines are told under other names, too. `unix_seconds`: the
+// time now, where it is a sample's value.
 std::string metrics_text(const std::vector<SeenModel>& models, const ServerFigures& server,
-                         const ProcessFigures& process, MetricsFormat format, MetricsCompat compat);
+                         const ProcessFigures& process, MetricsFormat format, MetricsCompat compat,
+                         int64_t unix_seconds);
 
 }  // namespace llmrt::server

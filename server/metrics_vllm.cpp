@@ -63,9 +63,31 @@ void write_times(MetricsWriter& out, const EngineStats& stats) {
   out.histogram("request_decode_time_seconds", stats.decode_s, requests, "First token to last token.");
 }
 
+// Readers take the sample of the highest value, which is the time at which it was so. Without the labels of the others,
+// as vLLM has it.
+void write_lora_info(MetricsWriter& out, const AdapterShelf& shelf, const ServedModel& model, uint32_t num_slots,
+                     int64_t unix_seconds) {
+  std::string running, waiting;
+  const auto add = [](std::string* list, const std::string& name) { *list += (list->empty() ? "" : ",") + name; };
+  for (const ShelvedAdapter& adapter : shelf.all()) {
+    if (adapter.model != model.id) continue;
+    const uint32_t num_running = adapter.use->num_running, num_in_system = adapter.use->num_in_system;
+    if (num_running > 0) add(&running, adapter.name);
+    if (num_in_system > num_running) add(&waiting, adapter.name);
+  }
+  out.set_labels({});
+  out.head(MetricKind::kGauge, "lora_requests_info",
+           "Adapters that requests run with and wait for; the value is the time, in seconds since 1970.");
+  out.value("lora_requests_info", unix_seconds,
+            {{"max_lora", std::to_string(num_slots)},
+             {"running_lora_adapters", running},
+             {"waiting_lora_adapters", waiting}});
+}
+
 }  // namespace
 
-void write_vllm_metrics(MetricsWriter& out, std::string_view name, const EngineStats& stats, const ServedModel& model) {
+void write_vllm_metrics(MetricsWriter& out, std::string_view name, const EngineStats& stats, const ServedModel& model,
+                        int64_t unix_seconds) {
   const std::string prefix(out.prefix());
   out.set_prefix("vllm:");
   out.set_labels({{"model_name", name}, {"engine", "0"}});
@@ -86,6 +108,8 @@ void write_vllm_metrics(MetricsWriter& out, std::string_view name, const EngineS
   const std::vector<double> lengths = vllm_length_bounds(std::min<double>(model.context_max, kCountedContextMax));
   out.histogram("request_prompt_tokens", stats.prompt_tokens_hist, lengths, "Length of prompts.");
   out.histogram("request_generation_tokens", stats.answer_tokens_hist, lengths, "Length of answers.");
+  if (model.adapters && stats.adapters.num_slots > 0)
+    write_lora_info(out, *model.adapters, model, stats.adapters.num_slots, unix_seconds);
   out.set_prefix(prefix);
   out.set_labels({});
 }

@@ -11,7 +11,9 @@
 
 namespace llmrt::server {
 
-// With vLLM's labels `model_name` and `engine`, types and bounds. Leaves the writer's prefix as it was, and no labels.
-void write_vllm_metrics(MetricsWriter& out, std::string_view name, const EngineStats& stats, const ServedModel& model);
+// With vLLM's labels `model_name` and `engine`, types and bounds. `unix_seconds`: the time now, which is the value of
+// lora_requests_info. Leaves the writer's prefix as it was, and no labels.
+void write_vllm_metrics(MetricsWriter& out, std::string_view name, const EngineStats& stats, const ServedModel& model,
+                        int64_t unix_seconds);
 
 }  // namespace llmrt::server

@@ -4,6 +4,7 @@
 #include "server/model_choice.h"
 #include "server/ollama_info.h"
 #include "server/openapi.h"
+#include "server/rfc3339.h"
 #include "server/routes.h"
 #include "server/server_info.h"
 
@@ -46,9 +47,9 @@ ApiResult<PageText> ready_page(const PageQuery& query) {
 ApiResult<PageText> metrics_page(const PageQuery& query) {
   const auto wanted = negotiate_metrics(query.head.accept);
   const std::vector<SeenModel> models = see_models(*query.state.models);
-  return PageText{
-      metrics_text(models, query.state.figures(), process_figures(), wanted, query.state.config.metrics_compat),
-      metrics_content_type(wanted)};
+  return PageText{metrics_text(models, query.state.figures(), process_figures(), wanted,
+                               query.state.config.metrics_compat, unix_seconds()),
+                  metrics_content_type(wanted)};
 }
 ApiResult<PageText> models_page(const PageQuery& query) {
   return page_of(model_list(see_models(*query.state.models)));

@@ -313,28 +313,30 @@ std::optional<int64_t> read_max_tokens(Fields& fields, std::string_view name, st
   return other ? other : first;
 }
 
-// `model` names the model, or one of its adapters.
+// `model` names the model, or one of its adapters; 404 where it names neither, or one that the caller may not have.
 void read_adapter(Fields& fields, const ServedModel& model, const ParseContext& context, SharedFields& shared) {
   const std::optional<double> scale = fields.number("adapter_scale", -16, 16);
   const std::optional<std::string> name = fields.string("model", 4096);
-  const bool is_adapter = name && model.adapters && !is_name_of_model(*name, model);
+  const bool is_adapter = name && !is_name_of_model(*name, model);
   if (scale && !is_adapter) fields.fail("adapter_scale", "expected model to name an adapter beside it");
-  if (fields.failed() || !is_adapter) return;
+  if (!is_adapter) return;
+  const std::optional<ShelvedAdapter> adapter = model.adapters ? model.adapters->find(*name) : std::nullopt;
+  if (!adapter || adapter->model != model.id) return fields.fail(model_not_found(*name, model));
   const bool is_allowed = !context.key_adapters || std::ranges::count(*context.key_adapters, *name) > 0;
-  const std::optional<ShelvedAdapter> adapter = is_allowed ? model.adapters->take(*name) : std::nullopt;
-  if (!adapter || !adapter->ready.image) {
+  if (!is_allowed || !adapter->ready.image) {
     ApiError error =
         invalid_field("model", fmt::format("the adapter '{}' is not there", shown_name(*name)), "adapter_not_found");
     error.status = 404;
     return fields.fail(std::move(error));
   }
   shared.adapter = adapter->ready;
+  shared.adapter_use = adapter->use;
   if (scale) shared.adapter_scale = static_cast<float>(*scale);
 }
 
 SharedFields read_shared(Fields& fields, const ServedModel& model, const ParseContext& context) {
   SharedFields shared;
-  check_model_name(fields, model);
+  read_adapter(fields, model, context, shared);
   shared.has_seed = read_sampling(fields, context.random_seed, shared.sampling);
   read_logit_bias(fields, model.vocab_size, shared.sampling);
   read_bad_words(fields, model, shared.sampling);
@@ -351,7 +353,6 @@ SharedFields read_shared(Fields& fields, const ServedModel& model, const ParseCo
   shared.deadline_ms = static_cast<uint32_t>(fields.integer("deadline_ms", 1, 1 << 30).value_or(0));
   shared.cache_salt = read_salt(fields, context);
   shared.speculation = read_speculation(fields, model);
-  read_adapter(fields, model, context, shared);
   return shared;
 }
 
@@ -367,6 +368,7 @@ Request make_request(Fields& fields, const SharedFields& shared, const ServedMod
   request.adapter_id = shared.adapter.id;
   request.adapter_digest = shared.adapter.digest;
   request.adapter_scale = shared.adapter_scale;
+  request.adapter_use = shared.adapter_use;
   request.n = shared.form.best_of;
   request.sampling = shared.sampling;
   request.stop = shared.stop;

@@ -29,6 +29,7 @@ struct SharedFields {
   std::string cache_salt;
   std::optional<Speculation> speculation;
   ReadyAdapter adapter;  // of `model`, where that is an adapter's name
+  std::shared_ptr<AdapterUse> adapter_use;
   float adapter_scale = 1;
 };
 SharedFields read_shared(Fields& fields, const ServedModel& model, const ParseContext& context);

@@ -130,6 +130,7 @@ AdapterStats AdapterHost::stats() const {
           .num_resident = figures.num_resident,
           .num_waiting = figures.num_waiting,
           .num_rows = num_holds_,
+          .num_slots = num_slots_,
           .pool_bytes = uint64_t{figures.num_pages} * kAdapterPageBytes,
           .free_bytes = uint64_t{figures.num_free_pages} * kAdapterPageBytes};
 }

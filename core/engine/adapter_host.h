@@ -24,7 +24,8 @@ Result<ReadyAdapter> read_adapter(const std::string& path, const Model& model, c
 class AdapterHost final : public AdapterBooks {
  public:
   // The backend has a pool of so many bytes and slots.
-  AdapterHost(const AdapterPoolLimits& limits, Backend* backend) : pool_(limits), backend_(backend) {}
+  AdapterHost(const AdapterPoolLimits& limits, Backend* backend)
+      : pool_(limits), backend_(backend), num_slots_(limits.slots_max) {}
 
   Result<AdapterState> state_of(const Request& request, TimeNs now) override;
   uint32_t hold(const Request& request, TimeNs now) override;
@@ -49,6 +50,7 @@ class AdapterHost final : public AdapterBooks {
 
   AdapterPool pool_;
   Backend* const backend_;
+  const uint32_t num_slots_;
   std::unordered_map<RequestId, Asked> asked_;
   uint32_t num_holds_ = 0;
   bool is_asked_ = false;

@@ -13,6 +13,7 @@
 #include "core/base/sha256.h"
 #include "core/base/shared_list.h"
 #include "core/base/status.h"
+#include "core/metrics/adapter_use.h"
 #include "core/request/policy.h"
 #include "core/request/request_class.h"
 #include "core/request/stop_strings.h"
@@ -156,6 +157,7 @@ struct Request {
   std::shared_ptr<const AdapterImage> adapter = {};
   Digest adapter_digest = {};  // of it, for sample traces
   float adapter_scale = 1;
+  std::shared_ptr<AdapterUse> adapter_use = {};  // that the engine counts it for; null: nobody asks
   RequestClass request_class = RequestClass::kInteractive;
   bool batch_invariant = false;  // its numbers may not depend on what runs beside it; evaluation implies it
   Route route = Route::kCompletion;

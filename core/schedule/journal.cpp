@@ -29,10 +29,15 @@ double seconds_between(TimeNs begin, TimeNs end) {
 void Journal::note_arrival(Sequence& sequence, TimeNs now) {
   sequence.record.times.added_ns = now;
   stats_.in_system.arrive(now);
+  if (AdapterUse* use = sequence.request.adapter_use.get()) {
+    ++use->num_in_system;
+    if (sequence.branch == 0) ++use->counts->num_requests;
+  }
 }
 
 void Journal::note_start(const Sequence& sequence, bool has_cache, uint64_t host_tokens, uint64_t disk_tokens) {
   stats_.prompt_tokens += sequence.num_prompt;
+  if (AdapterUse* use = sequence.request.adapter_use.get()) use->counts->prompt_tokens += sequence.num_prompt;
   if (has_cache) stats_.prefix_queries += sequence.num_prompt;
   stats_.prefix_hits += sequence.record.cached_tokens;
   stats_.prefix_host_hits += host_tokens - disk_tokens;
@@ -82,6 +87,7 @@ void Journal::note_first_token(const Sequence& sequence, TimeNs now) {
 
 void Journal::note_token(Sequence& sequence, TimeNs now) {
   ++stats_.generated_tokens;
+  if (AdapterUse* use = sequence.request.adapter_use.get()) ++use->counts->generated_tokens;
   if (sequence.record.times.first_token_ns == 0) {
     note_first_token(sequence, now);
     ++stats_.num_answering;
@@ -93,6 +99,7 @@ void Journal::note_token(Sequence& sequence, TimeNs now) {
 
 void Journal::note_answer(Sequence& beam, uint32_t num_tokens, TimeNs now) {
   stats_.generated_tokens += num_tokens;
+  if (AdapterUse* use = beam.request.adapter_use.get()) use->counts->generated_tokens += num_tokens;
   beam.record.num_answered = num_tokens;
   note_first_token(beam, now);
 }
@@ -104,6 +111,7 @@ void Journal::note_end(Sequence& sequence, FinishReason finish, TimeNs now) {
   ++stats_.finished[static_cast<size_t>(finish)];
   stats_.e2e_s.add(seconds_between(sequence.request.arrival_ns, now));
   stats_.in_system.depart(sequence.record.times.added_ns, now);
+  if (AdapterUse* use = sequence.request.adapter_use.get()) --use->num_in_system;
   if (!sequence.beam.search && sequence.record.times.first_token_ns != 0) --stats_.num_answering;
   if (sequence.record.times.first_token_ns != 0)
     stats_.decode_s.add(seconds_between(sequence.record.times.first_token_ns, sequence.record.times.last_token_ns));

@@ -32,6 +32,7 @@ void Running::admit(Sequence& sequence, TimeNs now) {
   rows_.push_back(&sequence);
   ++lane_rows_[static_cast<size_t>(sequence.lane())];
   num_drafters_ += sequence.drafts.drafter != nullptr;
+  if (sequence.request.adapter_use) ++sequence.request.adapter_use->num_running;
 }
 
 void Running::release(Sequence& sequence) {
@@ -51,6 +52,7 @@ void Running::abandon(Sequence& sequence) {
   rows_.erase(std::ranges::find(rows_, &sequence));
   --lane_rows_[static_cast<size_t>(sequence.lane())];
   num_drafters_ -= sequence.drafts.drafter != nullptr;
+  if (sequence.request.adapter_use) --sequence.request.adapter_use->num_running;
 }
 
 Status Running::check() const {

@@ -59,6 +59,7 @@ struct Room {
     request.max_tokens = max_tokens;
     request.adapter_id = adapter_id;
     request.adapter_scale = 0.5f;
+    if (adapter_id == 1) request.adapter_use = use;
     tokens_left[id] = max_tokens;
     scheduler.add(std::move(request), 0);
   }
@@ -83,6 +84,8 @@ struct Room {
   }
 
   TestBooks books;
+  const std::shared_ptr<AdapterUse> use =
+      std::make_shared<AdapterUse>(std::make_shared<AdapterCounts>());  // of adapter 1
   std::map<RequestId, uint32_t> tokens_left;
   Scheduler scheduler;
 };
@@ -100,6 +103,32 @@ TEST_CASE("a row starts with its adapter's slot, holds it while it runs, and for
   room.step();
   CHECK(room.books.holding.empty());
   CHECK(room.books.forgotten == std::set<RequestId>{1});
+}
+
+TEST_CASE("who waits for an adapter and runs with it is counted, and what they had") {
+  Room room;
+  room.books.states[1] = AdapterState::kLoading;
+  room.books.states[2] = AdapterState::kReady;
+  room.add(1, 1, 2);
+  room.add(2, 1, 3);
+  room.add(3, 2, 2);
+  room.step();
+  CHECK(room.use->num_in_system == 2);
+  CHECK(room.use->num_running == 0);
+  CHECK(room.use->counts->num_requests == 2);
+  CHECK(room.use->counts->prompt_tokens == 0);
+  room.books.states[1] = AdapterState::kReady;
+  room.step();
+  CHECK(room.use->num_running == 2);
+  CHECK(room.use->counts->prompt_tokens == 8);
+  room.step();
+  CHECK(room.use->num_running == 1);
+  CHECK(room.use->num_in_system == 1);
+  room.step();
+  CHECK(room.use->num_running == 0);
+  CHECK(room.use->num_in_system == 0);
+  CHECK(room.use->counts->num_requests == 2);
+  CHECK(room.use->counts->generated_tokens == 5);
 }
 
 TEST_CASE("while an adapter is on its way others start, and it is not held against them") {

@@ -7,22 +7,19 @@ Environment: LLMRT_PROGRAM (the binary), LLMRT_TEST_MODEL (SmolLM2-135M-Instruct
 import array
 import concurrent.futures
 import json
-import os
 import pathlib
 import random
 import re
 import signal
 import struct
-import subprocess
 import sys
 import tempfile
-import threading
+import time
 import urllib.error
 import urllib.request
 
-PROGRAM = os.environ["LLMRT_PROGRAM"]
-MODEL = os.environ.get("LLMRT_TEST_MODEL", "")
-DEVICE = os.environ.get("LLMRT_TEST_DEVICE", "auto")
+from served_program import MODEL, ServedProgram
+
 KEY, TEAM_KEY = "a-secret-of-some-length", "the-secret-of-another-team"
 LAYERS, WIDTH, KV_WIDTH, FFN = 30, 576, 192, 1536
 SHAPES = {"self_attn.q_proj": (WIDTH, WIDTH), "self_attn.v_proj": (KV_WIDTH, WIDTH), "mlp.down_proj": (WIDTH, FFN)}
@@ -59,21 +56,7 @@ def write_adapter(folder, seed, rank=4, strength=1.0, modules=tuple(SHAPES), wid
         "target_modules": [module.split(".")[-1] for module in modules], "task_type": "CAUSAL_LM"}))
 
 
-class Server:
-    def __init__(self, *flags):
-        self.process = subprocess.Popen(
-            [PROGRAM, "serve", MODEL, "--port", "0", "--name", "smol", "--device", DEVICE, "--kv-tokens", "8192", *flags],
-            stderr=subprocess.PIPE, text=True)
-        self.log = []
-        for line in self.process.stderr:
-            self.log.append(line)
-            if found := re.search(r"on http://127\.0\.0\.1:(\d+)", line):
-                self.port = int(found.group(1))
-                break
-        else:
-            sys.exit("the server did not start: " + "".join(self.log))
-        threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True).start()
-
+class Server(ServedProgram):
     def call(self, path, body=None, key=KEY):
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}",
                                          None if body is None else json.dumps(body).encode(),
@@ -94,7 +77,7 @@ class Server:
         return choice["text"], choice["logprobs"]["token_logprobs"], answer["usage"]
 
     def metric(self, name):
-        return float(re.search(rf"^llmrt_{name} (\S+)$", self.call("/metrics")[1], re.M).group(1))
+        return float(re.search(rf"^llmrt_{re.escape(name)} (\S+)$", self.call("/metrics")[1], re.M).group(1))
 
     def stop(self):
         self.process.send_signal(signal.SIGINT)
@@ -114,7 +97,8 @@ def run(place):
     write_adapter(outside / "d", seed=11)
     (inside / "link").symlink_to(outside / "d")
     (place / "keys").write_text(f"ops {KEY}\nteam {TEAM_KEY} adapters=second,other\n")
-    server = Server("--api-key-file", str(place / "keys"), "--adapter", f"first={inside / 'a'}", "--adapters-dir", str(inside), "--adapter-slots", "2")
+    server = Server("--api-key-file", str(place / "keys"), "--adapter", f"first={inside / 'a'}", "--adapters-dir",
+                    str(inside), "--adapter-slots", "2", "--metrics-compat", "vllm")
 
     base, first = server.complete("smol"), server.complete("first")
     check("an adapter by flag answers", len(first) == 3, first)
@@ -153,6 +137,17 @@ def run(place):
     check("adapters made room for each other", server.metric("adapter_evictions_total") >= 2,
           server.metric("adapter_evictions_total"))
     check("none is held at the end", server.metric("adapter_rows") == 0)
+    names = ["requests", "prompt_tokens", "generated_tokens"]
+    counts = lambda: [server.metric(f'adapter_{name}_total{{adapter="first"}}') for name in names]
+    before, usage = counts(), server.complete("first")[2]
+    added = [after - count for after, count in zip(counts(), before)]
+    check("requests and tokens are counted by name",
+          added == [1, usage["prompt_tokens"], usage["completion_tokens"]], (added, usage))
+    status, text = server.call("/metrics")
+    info = re.search(r'^vllm:lora_requests_info\{max_lora="2",running_lora_adapters="",waiting_lora_adapters=""\} (\d+)$',
+                     text, re.M)
+    check("vLLM's name for adapters tells the slots, who runs, who waits and the time",
+          info and abs(int(info.group(1)) - time.time()) < 60, text[-300:])
 
     # Blocks of the prefix cache belong to one content.
     long_prompt = "In the harbour" + " they lived on the rocks" * 20

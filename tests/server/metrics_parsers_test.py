@@ -199,7 +199,8 @@ VLLM = {name: ("histogram", {"le"}) for name in TIMES} | {
     "num_preemptions": ("counter", set()), "prompt_tokens": ("counter", set()),
     "prompt_tokens_by_source": ("counter", {"source"}), "prompt_tokens_cached": ("counter", set()),
     "prefix_cache_queries": ("counter", set()), "prefix_cache_hits": ("counter", set()),
-    "generation_tokens": ("counter", set()), "request_success": ("counter", {"finished_reason"})}
+    "generation_tokens": ("counter", set()), "request_success": ("counter", {"finished_reason"}),
+    "lora_requests_info": ("gauge", {"max_lora", "running_lora_adapters", "waiting_lora_adapters"})}
 
 
 @pytest.mark.parametrize("parse, accept", [(parse_text, None), (parse_openmetrics, ACCEPT_3)])
@@ -212,6 +213,9 @@ def test_vllm_names(server, parse, accept):
         assert family.type == kind, name
         for sample in family.samples:
             own = labels if kind != "histogram" or sample.name.endswith("_bucket") else set()
+            if name == "lora_requests_info":  # as vLLM has it
+                assert sample.labels.keys() == own
+                continue
             assert sample.labels.keys() == {"model_name", "engine"} | own, sample
             assert (sample.labels["model_name"], sample.labels["engine"]) == (NAME, "0")
     for name, bounds in TIMES.items():

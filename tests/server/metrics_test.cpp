@@ -254,6 +254,70 @@ TEST_CASE("metrics tell what runs, stages, lengths, refusals and the process") {
   }
 }
 
+TEST_CASE("adapters are counted by their names, as many as a metrics store can bear") {
+  Figures figures;
+  figures.model.id = "letters";
+  const auto shelf = std::make_shared<AdapterShelf>();
+  figures.model.adapters = shelf;
+  const auto add = [&](const std::string& name, const std::string& model = "letters") {
+    REQUIRE(shelf->add({.name = name, .model = model, .path = {}, .ready = {}}).ok());
+    return shelf->find(name)->use;
+  };
+  const auto use = add("sql");
+  add("far", "another");
+  use->counts->num_requests = 3;
+  use->counts->prompt_tokens = 40;
+  use->counts->generated_tokens = 7;
+  // It goes and comes back: what it had stays.
+  REQUIRE(shelf->remove("sql"));
+  CHECK(add("sql")->counts == use->counts);
+  std::string text = figures.text(MetricsFormat::kText);
+  check_form(text, MetricsFormat::kText);
+  CHECK(has_line(text, "llmrt_adapter_requests_total{adapter=\"sql\"} 3"));
+  CHECK(has_line(text, "llmrt_adapter_prompt_tokens_total{adapter=\"sql\"} 40"));
+  CHECK(has_line(text, "llmrt_adapter_generated_tokens_total{adapter=\"sql\"} 7"));
+  CHECK(text.find("\"far\"") == std::string::npos);
+  // One that is called like the rest is among the rest.
+  const auto same_name = add(kOtherAdapters);
+  for (size_t i = 0; i < AdapterShelf::kCountedNamesMax + 20; ++i) ++add(fmt::format("n{}", i))->counts->num_requests;
+  CHECK(shelf->counts("letters").size() == AdapterShelf::kCountedNamesMax);  // less "far", and the rest
+  CHECK(same_name->counts->num_requests == 22);
+  text = figures.text(MetricsFormat::kText);
+  check_form(text, MetricsFormat::kText);
+  CHECK(has_line(text, "llmrt_adapter_requests_total{adapter=\"other\"} 22"));
+}
+
+TEST_CASE("vLLM's name for adapters tells which run and which wait, with the time") {
+  Figures figures;
+  figures.model.id = "letters";
+  const auto shelf = std::make_shared<AdapterShelf>();
+  figures.model.adapters = shelf;
+  figures.stats.adapters.num_slots = 4;
+  const auto line = [&] {
+    MetricsWriter out(MetricsFormat::kText);
+    write_vllm_metrics(out, "letters", figures.stats, figures.model, 1790000000);
+    const std::string text = out.take();
+    check_form(text, MetricsFormat::kText);
+    const size_t begin = text.find("\nvllm:lora_requests_info{");
+    REQUIRE(begin != std::string::npos);
+    return text.substr(begin + 1, text.find('\n', begin + 1) - begin - 1);
+  };
+  for (const char* name : {"a", "b", "c", "d"})
+    REQUIRE(
+        shelf->add({.name = name, .model = name == std::string("d") ? "another" : "letters", .path = {}, .ready = {}})
+            .ok());
+  CHECK(line() ==
+        "vllm:lora_requests_info{max_lora=\"4\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"} 1790000000");
+  shelf->find("a")->use->num_in_system = shelf->find("a")->use->num_running = 2;
+  shelf->find("b")->use->num_in_system = 2;
+  shelf->find("b")->use->num_running = 1;
+  shelf->find("c")->use->num_in_system = 1;
+  shelf->find("d")->use->num_in_system = 1;
+  CHECK(
+      line() ==
+      "vllm:lora_requests_info{max_lora=\"4\",running_lora_adapters=\"a,b\",waiting_lora_adapters=\"b,c\"} 1790000000");
+}
+
 TEST_CASE("vLLM's names tell the same figures at vLLM's bounds") {
   Figures figures = some_figures();
   figures.model.context_max = 1500;
@@ -271,7 +335,7 @@ TEST_CASE("vLLM's names tell the same figures at vLLM's bounds") {
   stats.ttft_s.add(5000);
   for (const MetricsFormat format : {MetricsFormat::kText, MetricsFormat::kOpenMetrics}) {
     MetricsWriter out(format);
-    write_vllm_metrics(out, "a \"b\"", stats, figures.model);
+    write_vllm_metrics(out, "a \"b\"", stats, figures.model, 0);
     out.gauge("behind", 1, "Written as before.");
     const std::string text = out.take();
     check_form(text, format);

@@ -6,7 +6,6 @@ Environment: LLMRT_PROGRAM (the binary), LLMRT_TEST_MODEL (SmolLM2-135M-Instruct
 import concurrent.futures
 import json
 import math
-import os
 import re
 import signal
 import socket
@@ -21,30 +20,16 @@ import openai
 import pydantic
 import pytest
 
-PROGRAM = os.environ["LLMRT_PROGRAM"]
-MODEL = os.environ["LLMRT_TEST_MODEL"]
-DEVICE = os.environ.get("LLMRT_TEST_DEVICE", "auto")
+from served_program import DEVICE, MODEL, PROGRAM, ServedProgram
+
 TOOLS = [{"type": "function", "function": {"name": "weather", "description": "of a city", "strict": True, "parameters": {
     "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]
 MESSAGES = [{"role": "user", "content": "Name the capital of France."}]
 
 
-class Server:
+class Server(ServedProgram):
     def __init__(self, *flags):
-        self.process = subprocess.Popen(
-            [PROGRAM, "serve", MODEL, "--port", "0", "--name", "smol", "--device", DEVICE, "--kv-tokens", "8192",
-             *flags],
-            stderr=subprocess.PIPE, text=True)
-        self.log = []
-        for line in self.process.stderr:
-            self.log.append(line)
-            found = re.search(r"on http://127\.0\.0\.1:(\d+)", line)
-            if found:
-                self.port = int(found.group(1))
-                break
-        else:
-            pytest.fail("the server did not start: " + "".join(self.log))
-        threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True).start()
+        super().__init__(*flags)
         self.client = openai.OpenAI(base_url=f"http://127.0.0.1:{self.port}/v1", api_key="none", max_retries=0,
                                     timeout=120)
 
