@@ -98,6 +98,7 @@ Result<AdapterImage> make_image(const Adapter& adapter, DType dtype) {
   AdapterImage image;
   image.digest = adapter.digest;
   image.dtype = dtype;
+  image.invocation_tokens = adapter.invocation_tokens;
   uint64_t size = 0;
   for (const AdapterGroup& group : adapter.groups) {
     AdapterRun run = layout_of(group, dtype);

@@ -26,6 +26,7 @@ struct AdapterRun {
 struct AdapterImage {
   Digest digest = {};  // Adapter::digest
   DType dtype = DType::kF16;
+  std::vector<int32_t> invocation_tokens;  // Adapter::invocation_tokens
   std::vector<std::byte> bytes;
   std::vector<AdapterRun> runs;  // in the order of their groups, without gaps in `bytes`
 

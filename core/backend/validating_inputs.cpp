@@ -162,7 +162,10 @@ struct ForwardChecker {
 
   void check_adapter_rows() {
     std::vector<uint32_t> slots_of_tokens;
-    for (const uint32_t row : in.token_rows) slots_of_tokens.push_back(in.rows[row].adapter_id);
+    for (uint32_t t = 0; t < in.token_rows.size(); ++t) {
+      const RowRecord& row = in.rows[in.token_rows[t]];
+      slots_of_tokens.push_back(t - row.token_first >= row.adapter_first ? row.adapter_id : 0);
+    }
     if (!list.ops.empty() && report.ok())
       if (Status status =
               check_adapters(limits, list, in.adapter_items, in.adapter_rows, in.tokens.size(), slots_of_tokens);

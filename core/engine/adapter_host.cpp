@@ -1,5 +1,6 @@
 #include "core/engine/adapter_host.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 
@@ -44,11 +45,6 @@ Result<ReadyAdapter> read_adapter(const std::string& path, const Model& model, c
                       path);
   Result<std::shared_ptr<const Adapter>> adapter = load_adapter(path, model);
   if (!adapter) return adapter.error();
-  if (!(*adapter)->invocation_tokens.empty())
-    return make_error(ErrorCode::kUnsupported,
-                      "adapter {}: alora_invocation_tokens: expected none, found {} tokens: adapters that count from a "
-                      "place in the prompt on are not there yet",
-                      path, (*adapter)->invocation_tokens.size());
   if ((*adapter)->rank_max > config.rank_max)
     return make_error(ErrorCode::kUnsupported, "adapter {}: rank: expected at most {}, found {}", path, config.rank_max,
                       (*adapter)->rank_max);
@@ -57,6 +53,19 @@ Result<ReadyAdapter> read_adapter(const std::string& path, const Model& model, c
   ReadyAdapter ready{std::make_shared<const AdapterImage>(*std::move(image)), number_of((*adapter)->digest),
                      (*adapter)->rank_max, (*adapter)->digest};
   return ready;
+}
+
+void find_invocation(Request* request) {
+  if (!request->adapter || request->adapter->invocation_tokens.empty()) return;
+  const std::vector<int32_t>& sought = request->adapter->invocation_tokens;
+  const auto found = std::ranges::find_end(request->prompt, sought);
+  if (!found.empty()) {
+    request->adapter_start = static_cast<uint32_t>(found.begin() - request->prompt.begin());
+    return;
+  }
+  request->adapter = nullptr;
+  request->adapter_id = 0;
+  request->adapter_scale = 1;
 }
 
 // What it could hold it does not hold yet: a request that finds no room for its keys must not keep others' adapters

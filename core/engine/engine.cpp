@@ -616,6 +616,7 @@ Result<RequestId> Engine::submit(Request request) {
         self.backend->caps().device_id);
   if (request.adapter_id != 0 && self.adapters && !request.adapter)
     return make_error(ErrorCode::kInvalidArgument, "adapter {}: expected its bytes, found none", request.adapter_id);
+  find_invocation(&request);
   const QueueLoad load = load_of(request);
   const QueueLoad inbox{self.inbox_tokens.load(), self.inbox_branches.load(), self.inbox_bytes.load()};
   if (std::optional<Error> full = self.scheduler->queue_full(request, inbox)) {

@@ -148,7 +148,7 @@ Status Lowering::lower_tail(const IterationPlan& plan, LoweredStep* step) {
       if (sample.kind == TailKind::kEmbed)
         return make_error(ErrorCode::kUnsupported, "tail: expected sample or score, found {}, which no op computes",
                           tail_kind_name(sample.kind));
-      if (row.adapter_slot != 0)
+      if (sample.token_offset >= row.adapter_first())
         adapted_.push_back({row.adapter_slot - 1, static_cast<uint32_t>(sample_.records.size()), row.adapter_scale});
       sample_.records.push_back(record_of(row, sample));
       step->want_logprobs |= sample.logprobs;
@@ -179,9 +179,9 @@ void Lowering::lower_forward(const IterationPlan& plan, LoweredStep* step) {
   for (const PlanRow& row : plan.rows) {
     std::fill_n(forward_.token_rows.begin() + row.token_first, row.num_tokens,
                 static_cast<uint32_t>(forward_.rows.size()));
-    forward_.rows.push_back(
-        {row.slot, row.start, row.num_tokens, row.token_first, row.adapter_slot, row.places_first, row.num_places});
-    for (uint32_t i = 0; i < row.num_tokens && row.adapter_slot != 0; ++i)
+    forward_.rows.push_back({row.slot, row.start, row.num_tokens, row.token_first, row.adapter_slot, row.places_first,
+                             row.num_places, row.adapter_first()});
+    for (uint32_t i = row.adapter_first(); i < row.num_tokens; ++i)
       adapted_.push_back({row.adapter_slot - 1, row.token_first + i, row.adapter_scale});
   }
   append_adapters(&adapted_, &forward_);

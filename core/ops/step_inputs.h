@@ -74,7 +74,7 @@ struct RowRecord {
   uint32_t token_first;                       // index among the step's T tokens
   uint32_t adapter_id = 0;                    // slot of the adapter pool + 1; 0 = none
   uint32_t places_first = 0, num_places = 0;  // in state_places
-  uint32_t reserved = 0;
+  uint32_t adapter_first = 0;                 // of its tokens: those before it have no adapter
 };
 static_assert(sizeof(RowRecord) == 32);
 

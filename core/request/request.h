@@ -157,6 +157,9 @@ struct Request {
   std::shared_ptr<const AdapterImage> adapter = {};
   Digest adapter_digest = {};  // of it, for sample traces
   float adapter_scale = 1;
+  // The position from which on it counts, in the prompt: what lies before is computed, and shared, as without an
+  // adapter. Absent: it counts for all. The engine finds it for adapters with invocation tokens.
+  std::optional<uint32_t> adapter_start = {};
   std::shared_ptr<AdapterUse> adapter_use = {};  // that the engine counts it for; null: nobody asks
   RequestClass request_class = RequestClass::kInteractive;
   bool batch_invariant = false;  // its numbers may not depend on what runs beside it; evaluation implies it

@@ -33,6 +33,14 @@ void Sequence::take_prompt() {
   shared_prompt.reset();
 }
 
+uint32_t Sequence::same_adapter_until(const Sequence& other) const {
+  const Request &a = request, &b = other.request;
+  const bool is_same = a.adapter_id == b.adapter_id && a.adapter_start == b.adapter_start;
+  if (is_same && a.adapter_scale == b.adapter_scale) return UINT32_MAX;
+  const auto start_of = [](const Request& r) { return r.adapter_id == 0 ? UINT32_MAX : r.adapter_start.value_or(0); };
+  return std::min(start_of(a), start_of(b));
+}
+
 uint32_t Sequence::reusable() const {
   const uint32_t known = num_known() - 1;
   return progress.scored < num_prompt ? std::min(known, progress.scored - 1) : known;

@@ -55,6 +55,8 @@ struct Sequence {
   // whose hidden states score prompt tokens.
   uint32_t reusable() const;
 
+  // So many first positions have the same adapter, or none, in both.
+  uint32_t same_adapter_until(const Sequence& other) const;
   bool is_branch_of_same(const Sequence& other) const { return request.id - branch == other.request.id - other.branch; }
   Lane lane() const { return lane_of(request.request_class); }
   bool wants_scores() const { return request.sampling.prompt_logprobs; }

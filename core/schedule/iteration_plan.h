@@ -59,7 +59,14 @@ struct PlanRow {
   uint32_t places_first = 0, num_places = 0;  // in ForwardPlan::state_places
   uint32_t num_drafts = 0;                    // of its tokens, the last
   Lane lane = Lane::kInteractive;
-  float adapter_scale = 1;  // the request's own factor
+  float adapter_scale = 1;     // the request's own factor
+  uint32_t adapter_start = 0;  // the position from which on its tokens have the adapter
+
+  // The first of its tokens that has it, num_tokens where none has.
+  uint32_t adapter_first() const {
+    const uint32_t before = adapter_start > start ? adapter_start - start : 0;
+    return adapter_slot == 0 || before > num_tokens ? num_tokens : before;
+  }
 };
 
 // What is computed for each token.

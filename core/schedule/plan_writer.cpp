@@ -89,7 +89,8 @@ void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
                  .batch_invariant = sequence.request.batch_invariant,
                  .num_drafts = num_drafts,
                  .lane = sequence.lane(),
-                 .adapter_scale = sequence.request.adapter_scale};
+                 .adapter_scale = sequence.request.adapter_scale,
+                 .adapter_start = sequence.request.adapter_start.value_or(0)};
   for (uint32_t position = sequence.progress.computed; position < end - num_drafts; ++position) {
     const bool known = position < sequence.tokens.size();
     plan->tokens.push_back(known ? sequence.tokens[position] : kLastSampled);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace llmrt {
 namespace {
@@ -11,6 +12,28 @@ constexpr double kDiskWaitTimes = 3, kDiskWaitMsMin = 100, kDiskWaitMsMax = 1000
 uint32_t common_tokens(std::span<const int32_t> a, std::span<const int32_t> b) {
   return static_cast<uint32_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
+
+// While it lives, the sequence's tokens are what the prefix cache knows them by. An adapter that counts from a position
+// on stands there in place of the token, which is the first of its invocation: so blocks that end before it are the
+// model's own, and those from there on belong to the adapter's content and to its start.
+class CachedTokens {
+ public:
+  explicit CachedTokens(Sequence& sequence) {
+    const Request& request = sequence.request;
+    if (request.adapter_id == 0 || !request.adapter_start || *request.adapter_start >= sequence.tokens.size()) return;
+    place_ = &sequence.tokens[*request.adapter_start];
+    token_ = std::exchange(*place_, INT32_MIN + static_cast<int32_t>(request.adapter_id));
+  }
+  ~CachedTokens() {
+    if (place_) *place_ = token_;
+  }
+  CachedTokens(const CachedTokens&) = delete;
+  CachedTokens& operator=(const CachedTokens&) = delete;
+
+ private:
+  int32_t* place_ = nullptr;
+  int32_t token_ = 0;
+};
 
 }  // namespace
 
@@ -23,13 +46,15 @@ void Prefixes::set_origin(Sequence& sequence) const {
   sequence.request.cache_salt = {};
 }
 
-// An adapter's id stands for its content: ids are not given twice. Without a prefix cache (but with a host tier, which
-// needs its books) a request's blocks are its own alone.
+// An adapter's id stands for its content: ids are not given twice. One that counts from a position on is among the
+// tokens (CachedTokens), unless the request has a factor of its own on it. Without a prefix cache (but with a host
+// tier, which needs its books) a request's blocks are its own alone.
 Digest Prefixes::identity_of(const Sequence& sequence) const {
   const Request& request = sequence.request;
+  const bool is_in_tokens = request.adapter_start && request.adapter_scale == 1;
   Sha256 identity;
   identity.add(config_.cache_identity)
-      .add(request.adapter_id)
+      .add(is_in_tokens ? 0 : request.adapter_id)
       .add(std::bit_cast<uint32_t>(request.adapter_scale))
       .add(uint32_t{request.batch_invariant})
       .add_text(request.cache_salt);
@@ -38,16 +63,19 @@ Digest Prefixes::identity_of(const Sequence& sequence) const {
 }
 
 PrefixMatch Prefixes::look_up(Sequence& sequence, std::span<Sequence* const> running) const {
+  const uint32_t with_running = common_with(sequence, running);
+  const CachedTokens cached(sequence);
   const auto wanted = std::span(sequence.tokens).first(sequence.reusable());
   PrefixMatch match = kv_.match(sequence.origin.identity, wanted);
-  const uint32_t path = match.num_path * kv_.block_tokens(), with_running = common_with(sequence, running);
+  const uint32_t path = match.num_path * kv_.block_tokens();
   const uint32_t split = place_before(std::max(path, with_running));
   sequence.found.is_split_shared =
       with_running > path || match.path_end == PathEnd::kParts || match.path_end == PathEnd::kUnknown;
   if (!sequence.origin.has_salt) match.drop_partial();
-  for (const Sequence* other : running) {
+  for (Sequence* other : running) {
     if (sequence.request.n == 1 || match.num_tokens(kv_.block_tokens()) == wanted.size()) break;
     if (!other->is_branch_of_same(sequence)) continue;
+    const CachedTokens others(*other);
     const uint32_t common = std::min(common_tokens(other->tokens, wanted), other->progress.computed);
     if (common <= match.num_tokens(kv_.block_tokens())) continue;
     PrefixMatch held = kv_.match(other->residency.tables, common);
@@ -89,7 +117,7 @@ uint32_t Prefixes::common_with(const Sequence& sequence, std::span<Sequence* con
   uint32_t most = 0;
   for (const Sequence* other : running) {
     if (other->gap() <= 1 || other->origin.identity != sequence.origin.identity) continue;
-    most = std::max(most, common_tokens(wanted, other->tokens));
+    most = std::max(most, std::min(common_tokens(wanted, other->tokens), sequence.same_adapter_until(*other)));
   }
   return most;
 }
@@ -109,6 +137,7 @@ void Prefixes::take_over(Sequence& sequence, const PrefixMatch& match) {
 }
 
 void Prefixes::keep_filled(Sequence& sequence) {
+  const CachedTokens cached(sequence);
   const size_t known = std::min<size_t>(sequence.progress.computed, sequence.tokens.size());
   kv_.keep(sequence.residency.tables, sequence.origin.identity, std::span(sequence.tokens).first(known),
            sequence.origin.may_last);

@@ -130,7 +130,8 @@ bool StartOrder::waits_for_prefix(Sequence& sequence, uint64_t plan) const {
     const size_t needed = has_states ? save_points_.next_in_prompt(*other, other->progress.computed)
                                      : round_up(other->progress.computed + 1, kv_.block_tokens());
     if (needed == 0) continue;
-    if (std::min(other->tokens.size(), wanted.size()) < needed) continue;
+    if (std::min(other->tokens.size(), wanted.size()) < needed || sequence.same_adapter_until(*other) < needed)
+      continue;
     if (!std::equal(std::make_reverse_iterator(wanted.begin() + needed), wanted.rend(),
                     std::make_reverse_iterator(other->tokens.begin() + needed)))
       continue;

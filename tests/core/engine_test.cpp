@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include "core/adapter/adapter_image.h"
 #include "core/backend/forwarding.h"
 #include "core/engine/engine.h"
 #include "tests/fakes/deny_list.h"
@@ -423,6 +424,36 @@ TEST_CASE("a policy ends a request before the phrase that it denies, and nothing
   run.run();
   CHECK(sink->finish == FinishReason::kPolicy);
   CHECK(std::string(finish_reason_name(sink->finish)) == "policy");
+}
+
+TEST_CASE("an adapter with invocation tokens counts from where they stand last in the prompt, or not at all") {
+  const auto image = std::make_shared<AdapterImage>();
+  image->invocation_tokens = {9, 10};
+  const std::pair<std::vector<int32_t>, std::optional<uint32_t>> prompts[] = {
+      {{9, 10}, 0}, {{9, 10, 7, 9, 10, 8, 9}, 3}, {{9, 9, 10, 10}, 1}, {{5, 6, 7, 8, 9, 10}, 4}, {{10, 9, 11}, {}},
+      {{9}, {}}};
+  Running run;
+  for (const auto& [prompt, start] : prompts) {
+    Request request;
+    request.prompt = prompt;
+    request.max_tokens = 8;
+    request.stop.ignore_eos = true;
+    request.sampling.temperature = 0;
+    Request expected = request;
+    expected.adapter_id = start ? 3 : 0;
+    expected.adapter_start = start;
+    request.adapter = image;
+    request.adapter_id = 3;
+    const auto sink = std::make_shared<Sink>();
+    request.sink = sink;
+    REQUIRE(run.engine->submit(std::move(request)).ok());
+    run.run();
+    CHECK(sink->finish == FinishReason::kLength);
+    CHECK(sink->tokens == answer_alone(expected, *make_fake_tokenizer(), 0).tokens);
+    if (!start) continue;
+    expected.adapter_start.reset();
+    CHECK((*start == 0) == (sink->tokens == answer_alone(expected, *make_fake_tokenizer(), 0).tokens));
+  }
 }
 
 TEST_CASE("masks that ban everything end the request with empty_support, by that name") {

@@ -6,6 +6,7 @@
 #include <map>
 #include <ranges>
 #include <set>
+#include <tuple>
 
 #include "core/attention/expanded_rows.h"
 #include "core/base/checked_math.h"
@@ -605,6 +606,64 @@ TEST_CASE("a step that is lowered part by part is the step that is lowered whole
   REQUIRE(inputs.ok());
   CHECK(inputs->records[1].flags == kSampleForced);
   CHECK(inputs->records[1].forced_token == 7);
+}
+
+TEST_CASE("of a row whose adapter counts from a position on, the tokens and samples from there have it") {
+  const auto model = make_fake_model();
+  Lowering lowering(model, measured_caps(), 64, 16);
+  lowering.state_config({}, PlanLimits(), 1 << 16, kDevice);
+  // Prompts of 6 tokens that are scored, in chunks: before the invocation, over it, behind it; and an adapter for all.
+  IterationPlan plan;
+  const std::pair<uint32_t, uint32_t> rows[] = {{0, 10}, {4, 7}, {8, 3}, {2, 0}};  // start, adapter_start
+  for (uint32_t r = 0; r < std::size(rows); ++r) {
+    const auto first = static_cast<uint32_t>(plan.tokens.size());
+    plan.rows.push_back({r, r, rows[r].first, 6, first, first, 6, /*adapter_slot=*/r + 1, false});
+    plan.rows.back().adapter_start = rows[r].second;
+    for (uint32_t i = 0; i < 6; ++i) {
+      plan.tokens.push_back(5);
+      plan.samples.push_back({i, i, TailKind::kScore, 3});
+    }
+  }
+  plan.samples.resize(16);  // as many as fit: the last row has none
+  plan.rows[2].num_samples = 4;
+  plan.rows[3].num_samples = 0;
+  LoweredStep step;
+  lowering.lower(plan, &step);
+  const auto forward = unpack_forward(step.forward_words);
+  const auto sample = unpack_sample(step.sample_words);
+  REQUIRE(forward.ok());
+  REQUIRE(sample.ok());
+  std::map<uint32_t, uint32_t> slots, sample_slots;  // by token, by record
+  for (const auto& [items, adapted, out] : {std::tuple{&forward->adapter_items, &forward->adapter_rows, &slots},
+                                            {&sample->adapter_items, &sample->adapter_rows, &sample_slots}})
+    for (const AdapterItem& item : *items)
+      for (uint32_t i = 0; i < item.num_rows; ++i) (*out)[(*adapted)[item.first + i].row] = item.slot;
+  std::map<uint32_t, uint32_t> expected, expected_samples;
+  for (uint32_t token = 6 + 3; token < 12; ++token) expected[token] = expected_samples[token] = 1;
+  for (uint32_t token = 12; token < 18; ++token) expected[token] = 2;
+  for (uint32_t record = 12; record < 16; ++record) expected_samples[record] = 2;
+  for (uint32_t token = 18; token < 24; ++token) expected[token] = 3;
+  CHECK(slots == expected);
+  CHECK(sample_slots == expected_samples);
+  const uint32_t firsts[] = {6, 3, 0, 0};
+  for (uint32_t r = 0; r < 4; ++r) CHECK(forward->rows[r].adapter_first == firsts[r]);
+}
+
+TEST_CASE("rows before their adapters' starts run the lists of steps without adapters") {
+  const auto model = make_fake_model();
+  Lowering lowering(model, measured_caps(), 64, 16);
+  lowering.state_config({}, PlanLimits(), 1 << 16, kDevice);
+  IterationPlan plan = decode_plan(2, 3);
+  for (PlanRow& row : plan.rows) {
+    row.adapter_slot = 1;
+    row.adapter_start = 4;
+  }
+  LoweredStep step;
+  lowering.lower(plan, &step);
+  CHECK(step.forward == &lowering.forward_list(2, false, true, false));
+  plan.rows[1].adapter_start = 3;
+  lowering.lower(plan, &step);
+  CHECK(step.forward == &lowering.forward_list(2, false, true, true));
 }
 
 TEST_CASE("a kind of tail that no op computes is refused by name") {

@@ -80,6 +80,39 @@ TEST_CASE("parts of blocks are shared only within one salt, and another salt or 
   CHECK(adapted.origin.identity != first->origin.identity);
 }
 
+TEST_CASE(
+    "what lies before an adapter's invocation is the model's own, what begins there is the adapter's from there on") {
+  for (const PrefixCacheKind cache : {PrefixCacheKind::kRadix, PrefixCacheKind::kHashed}) {
+    CAPTURE(static_cast<int>(cache));
+    Room room(cache);
+    const auto text = [&](RequestId id, uint32_t adapter_id, std::optional<uint32_t> start, float scale = 1) {
+      Request request = test::request_of(id, 16);
+      std::iota(request.prompt.begin(), request.prompt.end(), 0);
+      request.adapter_id = adapter_id;
+      request.adapter_start = start;
+      request.adapter_scale = scale;
+      auto sequence = test::sequence_of(std::move(request));
+      room.prefixes.set_origin(*sequence);
+      return sequence;
+    };
+    const auto found = [&](const std::unique_ptr<Sequence>& sequence) {
+      return room.prefixes.look_up(*sequence, {}).num_tokens(4);
+    };
+    const auto base = text(1, 0, {}), activated = text(2, 7, 6);
+    room.compute(*base, 8);
+    CHECK(found(activated) == 4);  // 6 lies in the second block
+    room.compute(*activated, 16);
+    CHECK(activated->tokens == base->tokens);
+    CHECK(found(base) == 8);            // its own
+    CHECK(found(text(3, 7, 6)) == 12);  // all but the last token's block
+    CHECK(found(text(4, 7, 5)) == 4);
+    CHECK(found(text(5, 7, 12)) == 8);
+    CHECK(found(text(6, 8, 6)) == 4);
+    CHECK(found(text(7, 7, {})) == 0);       // it counts for all
+    CHECK(found(text(8, 7, 6, 0.5f)) == 0);  // another factor
+  }
+}
+
 TEST_CASE("what is taken over is shared or copied, and the copy's source is held") {
   Room room;
   const auto first = room.text(1, 8, "s"), second = room.text(2, 8, "s");

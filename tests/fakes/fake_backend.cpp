@@ -250,7 +250,8 @@ Status FakeBackend::prepare_rows(const ForwardInputs& in) {
     if (t < row.token_first || t >= row.token_first + row.num_tokens) return refuse("token {} is not its row's", t);
     const uint32_t position = row.start + (t - row.token_first);
     const int32_t token = in.tokens[t] == kLastSampled ? slots_[row.slot].last_token : in.tokens[t];
-    tokens_.push_back({token, position, row.adapter_id + config_.model, {}});
+    const uint32_t adapter_id = t - row.token_first >= row.adapter_first ? row.adapter_id : 0;
+    tokens_.push_back({token, position, adapter_id + config_.model, {}});
     for (uint32_t g = 0; g < pools_.size(); ++g) {
       if (config_.groups[g].is_state) continue;
       Result<Cell*> cell = cell_at(g, row.slot, position);

@@ -124,12 +124,16 @@ uint64_t mix_groups(uint64_t of_former, uint64_t hidden, uint32_t group) {
   return group == 0 ? hidden : mix(of_former, hidden);
 }
 
-FakeReader::FakeReader(std::span<const FakeGroup> groups, uint32_t adapter_id) : adapter_id_(adapter_id) {
+uint32_t adapter_at(const Request& request, uint32_t position) {
+  return position >= request.adapter_start.value_or(0) ? request.adapter_id : 0;
+}
+
+FakeReader::FakeReader(std::span<const FakeGroup> groups, const Request& request) : request_(&request) {
   for (const FakeGroup& group : groups) sums_.push_back({.group = group, .cells = {}});
 }
 
 uint64_t FakeReader::read(int32_t token) {
-  const uint64_t layer0 = fake_layer0(token, position_, adapter_id_);
+  const uint64_t layer0 = fake_layer0(token, position_, adapter_at(*request_, position_));
   uint64_t hidden = 0;
   for (uint32_t g = 0; g < sums_.size(); ++g) hidden = mix_groups(hidden, read(sums_[g], layer0), g);
   ++position_;
@@ -233,7 +237,7 @@ FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint
     return answer;
   }
   std::vector<int32_t> tokens = request.prompt;
-  FakeReader reader(groups, request.adapter_id);
+  FakeReader reader(groups, request);
   for (uint32_t position = 0;; ++position) {
     const uint64_t hidden = reader.read(tokens[position]);
     if (position + 1 < request.prompt.size()) {
@@ -279,7 +283,7 @@ FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint
 
 std::vector<FakeAnswer> beams_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison,
                                     std::span<const FakeGroup> groups) {
-  FakeReader prompt(groups, request.adapter_id);
+  FakeReader prompt(groups, request);
   uint64_t prompt_hidden = 0;
   for (const int32_t token : request.prompt) prompt_hidden = prompt.read(token);
   const auto next = [&](const std::vector<int32_t>& output) {

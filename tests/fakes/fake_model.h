@@ -29,6 +29,8 @@ struct FakeCell {
   uint64_t layer0 = 0, layer1 = 0;
 };
 uint64_t fake_layer0(int32_t token, uint32_t position, uint32_t adapter_id);
+// That of the request at a position; 0 = none.
+uint32_t adapter_at(const Request& request, uint32_t position);
 // `sum0`: over the cells of all positions up to and including this one (read_cell of each).
 uint64_t fake_layer1(uint64_t layer0, uint64_t sum0);
 uint64_t fake_hidden(uint64_t sum0, uint64_t sum1, uint32_t position);
@@ -46,7 +48,8 @@ struct FakeGroup {
 // The model, token by token, from its meaning.
 class FakeReader {
  public:
-  explicit FakeReader(std::span<const FakeGroup> groups, uint32_t adapter_id);
+  // `request` outlives it.
+  FakeReader(std::span<const FakeGroup> groups, const Request& request);
   uint64_t read(int32_t token);  // the hidden state behind it
 
  private:
@@ -58,7 +61,8 @@ class FakeReader {
   uint64_t read(Sums& sums, uint64_t layer0);
 
   std::vector<Sums> sums_;
-  uint32_t adapter_id_, position_ = 0;
+  const Request* request_;
+  uint32_t position_ = 0;
 };
 uint64_t mix_groups(uint64_t of_former, uint64_t hidden, uint32_t group);
 

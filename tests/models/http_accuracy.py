@@ -56,10 +56,12 @@ class Server:
                 return
         raise SystemExit("the server did not start:\n" + "".join(log))
 
-    def request(self, body):
-        """What /v1/completions answers."""
-        with urllib.request.urlopen(f"{self.url}/v1/models", timeout=30) as response:
-            body["model"] = json.load(response)["data"][0]["id"]
+    def request(self, body, model=None):
+        """What /v1/completions answers; without a name, of the first model that is listed."""
+        if model is None:
+            with urllib.request.urlopen(f"{self.url}/v1/models", timeout=30) as response:
+                model = json.load(response)["data"][0]["id"]
+        body["model"] = model
         request = urllib.request.Request(f"{self.url}/v1/completions", json.dumps(body).encode(),
                                          {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=1800) as response:

@@ -155,7 +155,8 @@ std::string check_refusal(const Engine& engine, bool is_lost, const Client& clie
   }
 }
 
-// When a request begins, the cache holds only what other requests with its salt and its adapter have asked or got.
+// When a request begins, the cache holds only what other requests with its salt and its adapter, as far as it counts,
+// have asked or got.
 std::string check_cached(const Engine& engine, const Client& client, std::span<const std::unique_ptr<Client>> others) {
   if (client.cached_tokens == 0) return "";
   const Request& own = client.plan->request;
@@ -169,14 +170,15 @@ std::string check_cached(const Engine& engine, const Client& client, std::span<c
   size_t known = 0;
   for (const auto& other : others) {
     const Request& theirs = other->plan->request;
-    if (other.get() == &client || !other->arrived || theirs.cache_salt != own.cache_salt ||
-        theirs.adapter_id != own.adapter_id)
-      continue;
+    if (other.get() == &client || !other->arrived || theirs.cache_salt != own.cache_salt) continue;
+    const bool same_adapter = theirs.adapter_id == own.adapter_id && theirs.adapter_start == own.adapter_start;
+    const auto start_of = [](const Request& r) { return r.adapter_id == 0 ? SIZE_MAX : r.adapter_start.value_or(0); };
+    const size_t same_until = same_adapter ? SIZE_MAX : std::min<size_t>(start_of(own), start_of(theirs));
     std::vector<int32_t> text = theirs.prompt;
     text.insert(text.end(), other->alone.tokens.begin(), other->alone.tokens.end());
     size_t common = static_cast<size_t>(std::ranges::mismatch(wanted, text).in1 - wanted.begin());
     if (theirs.beam && common >= theirs.prompt.size()) common += theirs.max_tokens;  // beams that are not its answer
-    known = std::max(known, common);
+    known = std::max(known, std::min(common, same_until));
   }
   return client.cached_tokens <= known ? ""
                                        : fmt::format("{} tokens cached, others know {}", client.cached_tokens, known);

@@ -155,7 +155,7 @@ class Simulation {
         if (place.position == row.start || place.position > tokens.size()) continue;
         uint64_t state = 0;
         for (uint32_t p = 0; p < place.position; ++p)
-          state = fake_state(state, fake_layer0(tokens[p], p, client->request.adapter_id));
+          state = fake_state(state, fake_layer0(tokens[p], p, adapter_at(client->request, p)));
         ++coverage_.states_checked;
         if (backend_.state_in(place.kv_group, place.record) != state)
           return fmt::format("request {}: group {}, record {}: not the state behind {} tokens", row.request_id,

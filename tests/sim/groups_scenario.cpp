@@ -103,6 +103,10 @@ Client random_client(const std::vector<std::vector<int32_t>>& texts, const Sched
   if (dice.one_in(4)) request.n = dice.between(2, 4);
   if (dice.one_in(2)) request.cache_salt = "salt";
   if (dice.one_in(8)) request.adapter_id = 1;
+  if (request.adapter_id == 1 && request.prompt.back() % 2 == 0) {  // it counts from its invocation on
+    request.adapter_start = static_cast<uint32_t>(request.prompt.size()) / 2;
+    request.prompt[*request.adapter_start] = 41;
+  }
   if (dice.one_in(6)) client.cancel_after_ticks = static_cast<int>(dice.between(0, 30));
   return client;
 }

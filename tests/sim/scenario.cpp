@@ -150,6 +150,14 @@ ClientPlan random_client(const EngineConfig& config, bool under_pressure, Dice& 
   return client;
 }
 
+// By dice of its own, too: half of the adapters count from a position on.
+void add_invocation(const Scenario& scenario, Request& request) {
+  Dice dice(scenario.seed ^ 0x94d049bb133111eb ^ scenario.clients.size());
+  if (request.adapter_id == 0 || !dice.one_in(2)) return;
+  request.adapter_start = dice.between(0, static_cast<uint32_t>(request.prompt.size()) - 1);
+  request.prompt[*request.adapter_start] = 40 + static_cast<int32_t>(request.adapter_id);  // its invocation
+}
+
 // By dice of its own, too. Beam search takes no processors.
 void add_late_mask(const Scenario& scenario, Request& request) {
   Dice dice(scenario.seed ^ 0xd6e8feb86659fd93 ^ scenario.clients.size());
@@ -319,8 +327,9 @@ void add_clients(Scenario& scenario, bool under_pressure, uint32_t tick, Dice& d
     add_late_mask(scenario, client.request);
     add_constraint(scenario, client.request);
     add_drafts(scenario, client);
+    if (shares) texts.rewrite(client.request, dice);
+    add_invocation(scenario, client.request);
     if (shares) {
-      texts.rewrite(client.request, dice);
       end_with_block(scenario, client);
       texts.add(client, scenario.backend);
     }
