@@ -10,6 +10,7 @@
 // last steps say nothing about keep the value that was learnt before, at first the prior. Milliseconds throughout.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -52,7 +53,7 @@ struct CostPrior {
 
 struct StepWork {
   uint64_t tokens = 0;
-  uint64_t decode_keys = 0;      // of rows of one token, and their drafts
+  uint64_t decode_keys = 0;      // that rows of one token read, with their drafts
   uint64_t chunk_pairs = 0;      // of all other rows
   double stores = 0, loads = 0;  // KV blocks to the host's pool and back, those of other groups by their bytes
 };
@@ -61,10 +62,20 @@ struct StepWork {
 inline uint64_t keys_of(uint64_t start, uint64_t count) {
   return (2 * start + 1 + count) * count / 2;
 }
+// The same where `item_tokens` of them read the keys once for all (SchedulerConfig::decode_item_tokens).
+inline uint64_t decode_keys_of(uint64_t start, uint64_t count, uint64_t item_tokens) {
+  uint64_t keys = 0;
+  for (uint64_t i = 0; i < count; i += item_tokens) keys += start + std::min(i + item_tokens, count);
+  return keys;
+}
 // A row of the step.
-inline void add_row(StepWork* work, uint64_t start, uint64_t count, bool decodes) {
+inline void add_chunk(StepWork* work, uint64_t start, uint64_t count) {
   work->tokens += count;
-  (decodes ? work->decode_keys : work->chunk_pairs) += keys_of(start, count);
+  work->chunk_pairs += keys_of(start, count);
+}
+inline void add_decoding(StepWork* work, uint64_t start, uint64_t count, uint64_t item_tokens) {
+  work->tokens += count;
+  work->decode_keys += decode_keys_of(start, count, item_tokens);
 }
 
 // The same step with a chunk of `tokens` more, which begins at position `depth`.

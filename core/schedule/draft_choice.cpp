@@ -77,7 +77,10 @@ void DraftChoice::find_candidates() {
   for (Sequence* row : parts_.running.rows()) {
     const uint32_t count = row->take.tokens;
     if (count == 0) continue;
-    add_row(&work_, row->progress.computed, count, count == 1);
+    if (count == 1)
+      add_decoding(&work_, row->progress.computed, 1, 1);
+    else
+      add_chunk(&work_, row->progress.computed, count);
     if (!row->draws(count)) continue;
     ++num_drawn_;
     if (count != 1 || !row->progress.in_flight.is_empty() || !row->drafts.drafter) continue;
@@ -89,10 +92,16 @@ void DraftChoice::find_candidates() {
     double chance = 1;
     for (size_t i = 0; i < row->drafts.tokens.size(); ++i) {
       const bool is_certain = row->constraint && row->constraint->is_certain(i);
-      candidates_.push_back({chance *= is_certain ? 1 : chance_of_one, row});
+      candidates_.push_back({chance *= is_certain ? 1 : chance_of_one, row, static_cast<uint32_t>(i)});
     }
   }
   stats_.num_steps_off += is_off;
+}
+
+// What a row's tokens read more with so many drafts behind the first `count` of them.
+uint64_t DraftChoice::keys_of_drafts(uint64_t start, uint64_t count, uint64_t num_drafts) const {
+  const uint32_t item_tokens = parts_.config.decode_item_tokens;
+  return decode_keys_of(start, count + num_drafts, item_tokens) - decode_keys_of(start, count, item_tokens);
 }
 
 // Of the candidates, the likeliest first: with so many of them the step's tokens come fastest.
@@ -105,7 +114,9 @@ size_t DraftChoice::most_that_pay() const {
   for (size_t i = 0; i < candidates_.size(); ++i) {
     const Candidate& candidate = candidates_[i];
     if (gain_of(*candidate.row).is_trial) best = i + 1;
-    add_row(&work, candidate.row->progress.computed + 1, 1, true);
+    const uint64_t start = candidate.row->progress.computed, count = candidate.draft_idx + 1;
+    ++work.tokens;
+    work.decode_keys += keys_of_drafts(start, count, 1);
     tokens += candidate.chance;
     const double rate = tokens / cost.step_ms(work);
     if (rate <= best_rate) continue;
@@ -170,7 +181,7 @@ void DraftChoice::note_commit(const IterationPlan& plan, const StepTimes& times,
     if (row.num_drafts == 0) continue;
     has_drafts[lane] = true;
     without.tokens -= row.num_drafts;
-    without.decode_keys -= keys_of(row.start + row.num_tokens - row.num_drafts, row.num_drafts);
+    without.decode_keys -= keys_of_drafts(row.start, row.num_tokens - row.num_drafts, row.num_drafts);
   }
   if (std::ranges::none_of(has_drafts, std::identity())) {
     pause_without_ms_ += kPauseFade * (pause - pause_without_ms_);

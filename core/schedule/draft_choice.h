@@ -69,6 +69,7 @@ class DraftChoice {
   struct Candidate {
     double chance;  // that it and all before it are right
     Sequence* row;
+    uint32_t draft_idx;  // of the row's
   };
 
   Gain& gain_of(const Sequence& sequence) { return gains_[static_cast<size_t>(sequence.lane())]; }
@@ -76,6 +77,7 @@ class DraftChoice {
   bool may_have_drafts(const Sequence& sequence) const;
   double chance_of_next(const Sequence& sequence) const;
   void find_candidates();
+  uint64_t keys_of_drafts(uint64_t start, uint64_t count, uint64_t num_drafts) const;
   size_t most_that_pay() const;
   void take_first(size_t count);
   double pause_ms(uint64_t step, double step_ms, TimeNs now);

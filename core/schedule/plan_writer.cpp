@@ -101,7 +101,10 @@ void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
   if (is_late) plan->late_rows.push_back(static_cast<uint32_t>(plan->rows.size()));
   if (draws && !is_late) write_changes(sequence, plan, row);
   plan->rows.push_back(row);
-  add_row(&plan->work, sequence.progress.computed, count, count == 1 || num_drafts > 0);
+  if (count == 1 || num_drafts > 0)
+    add_decoding(&plan->work, sequence.progress.computed, count, config_.decode_item_tokens);
+  else
+    add_chunk(&plan->work, sequence.progress.computed, count);
 
   sequence.progress.scored = std::max(sequence.progress.scored, std::min(end + 1, sequence.num_prompt));
   sequence.progress.computed = end;

@@ -47,7 +47,8 @@ struct SchedulerConfig {
   BlockDisk* disk = nullptr;         // below the host tier, which it needs; outlives the scheduler. Null: none
   AdapterBooks* adapters = nullptr;  // outlives the scheduler. Null: an adapter's number is its slot + 1
   CostPrior cost_prior;
-  Digest cache_identity = {};  // what keys and values depend on beside the request (prefix_cache.h)
+  uint32_t decode_item_tokens = 1;  // of a row that has drafts: so many read its keys once for all
+  Digest cache_identity = {};       // what keys and values depend on beside the request (prefix_cache.h)
   std::vector<int32_t> end_of_generation;
   Slo slo;  // what statistics count as late, and chunks_by_need avoids
 };

@@ -219,3 +219,15 @@ TEST_CASE("a limit that not even a step of one token keeps to leaves no chunk") 
   CHECK(model.chunk_within(250, {}, 0, 2048) == 0);
   CHECK(model.chunk_within(250, {.tokens = 8, .decode_keys = 80}, 1000, 2048) == 0);
 }
+
+TEST_CASE("tokens of a row that share items read its keys once") {
+  CHECK(decode_keys_of(100, 4, 1) == keys_of(100, 4));
+  CHECK(decode_keys_of(100, 4, 4) == 104);
+  CHECK(decode_keys_of(100, 5, 4) == 104 + 105);
+  StepWork work;
+  add_decoding(&work, 100, 3, 2);
+  add_chunk(&work, 10, 2);
+  CHECK(work.tokens == 5);
+  CHECK(work.decode_keys == 102 + 103);
+  CHECK(work.chunk_pairs == 11 + 12);
+}
