@@ -47,6 +47,17 @@ Item load_item(uint i) {
               inputs.w[at + 5u], int(inputs.w[at + 6u]), inputs.w[at + 7u]);
 }
 
+// For kernels that may walk decode items, and read of them what they read of prompt items: a decode item names the merge
+// of its first token instead of the stride, which is how many partial results that merge has.
+Item load_any_item(uint i) {
+  Item item = load_item(i);
+  uint num_merges = inputs.w[kFwdNumMerges];
+  if (count_words.x != kFwdNumDecodeItems || i >= inputs.w[kFwdNumDecodeItems] || num_merges == 0u) return item;
+  uint merge = min(item.partial_stride, num_merges - 1u);
+  item.partial_stride = inputs.w[inputs.w[kFwdMerges] + merge * kMergeWords + 2u];
+  return item;
+}
+
 // Index of the vector (k: which 0, v: 1) of a key of a slot.
 uint kv_vector(uint slot, uint key, uint which, uint kv_head) {
   uint block = tables.w[slot * blocks_row_max + key / block_tokens];

@@ -1,6 +1,6 @@
-// Attention for decode items (one query token), made for bandwidth: one workgroup an item and a KV head (x walks the
-// items, y = KV head, z = kHeads query heads of its group). A key is read by kKeyLanes lanes, 8 numbers each; they take
-// kBatch keys of one block at a time and keep softmax and values of all their query heads in registers. As soon as a
+// Attention for decode items, made for bandwidth: one workgroup an item and a KV head (x walks the items, y = KV head, z =
+// kRows of the item's rows). A key is read by kKeyLanes lanes, 8 numbers each; they take kBatch keys of one block at a
+// time and keep softmax and values of all their rows in registers. As soon as a
 // batch has been multiplied, the loads of the next one replace it, by a block id that was fetched a batch before.
 // Subgroups split the keys and are merged through shared memory. Of an item that is one of several splits the last
 // group to arrive merges them, in their order. f32 arithmetic.
@@ -13,11 +13,12 @@
 #include "arrival.glsl"
 #include "paged.glsl"
 
-layout(constant_id = 15) const uint kHeads = 4;
+layout(constant_id = 15) const uint kRows = 4;
 layout(constant_id = 16) const uint kKeyLanes = 8;   // a power of two, at least kHeadDim / 8
 layout(constant_id = 17) const uint kSubgroups = 4;  // of the workgroup
 layout(constant_id = 18) const uint kBatch = 4;      // a power of two, at most 16: the keys of a batch are in one block
 layout(constant_id = 19) const uint kMergeBatch = 8;
+layout(constant_id = 20) const bool kHasRuns = false;  // items may have several tokens
 
 #include "paged_decode.glsl"
 
@@ -28,8 +29,8 @@ const bool kScaled = kVectorScales || kBlockScales;
 const float kUnit = kF8 ? 256.0 : 1.0;  // of numbers as unpack_octet gives them
 // Sums are scaled anew only when a maximum has risen by more than this (in powers of two).
 const float kRise = 8.0;
-shared float shared_max[kSubgroups * kHeads], shared_sum[kSubgroups * kHeads];
-shared vec4 shared_values[kSubgroups * kHeads * 2 * kOctets];  // of a head: first halves of octets, then second
+shared float shared_max[kSubgroups * kRows], shared_sum[kSubgroups * kRows];
+shared vec4 shared_values[kSubgroups * kRows * 2 * kOctets];  // of a head: first halves of octets, then second
 
 // Keys and values on their way from memory, or arrived; the block of the batch after them.
 uvec4 k_raw[kBatch], v_raw[kBatch];
@@ -37,7 +38,7 @@ float k_factor[kBatch], v_factor[kBatch];
 uint next_block;
 
 struct Keys {
-  uint begin, end;  // that the token sees
+  uint begin, end;  // that any token sees
   uint table, block_shift, kv_head, octet;
 };
 
@@ -87,8 +88,8 @@ void unpack_octet(uvec4 raw, out vec4 low, out vec4 high) {
 }
 
 struct State {
-  float largest[kHeads], sum[kHeads];
-  vec4 low[kHeads], high[kHeads];  // this lane's 8 numbers of the values
+  float largest[kRows], sum[kRows];
+  vec4 low[kRows], high[kRows];  // this lane's 8 numbers of the values
 };
 
 void merge(inout State s, uint h, float largest, float sum, vec4 low, vec4 high) {
@@ -100,13 +101,13 @@ void merge(inout State s, uint h, float largest, float sum, vec4 low, vec4 high)
 }
 
 // The batch that has arrived; `next`: the first key of the lane's batch that replaces it.
-void attend_batch(Keys keys, uint key_first, uint next, vec4 q_low[kHeads], vec4 q_high[kHeads],
+void attend_batch(Keys keys, uint key_first, uint next, vec4 q_low[kRows], vec4 q_high[kRows], uvec2 seen_by_row[kRows],
                   inout State s) {
-  float score[kHeads * kBatch];
+  float score[kRows * kBatch];
   vec4 low, high;
   [[unroll]] for (uint b = 0; b < kBatch; ++b) {
     unpack_octet(k_raw[b], low, high);
-    [[unroll]] for (uint h = 0; h < kHeads; ++h) {
+    [[unroll]] for (uint h = 0; h < kRows; ++h) {
       float dots = dot(q_low[h], low) + dot(q_high[h], high);
       if (kScaled) dots *= k_factor[b];
       score[h * kBatch + b] = dots;
@@ -114,17 +115,18 @@ void attend_batch(Keys keys, uint key_first, uint next, vec4 q_low[kHeads], vec4
   }
   fetch_keys(keys, next);
   [[unroll]] for (uint mask = kKeyLanes / 2u; mask > 0u; mask /= 2u) {
-    [[unroll]] for (uint i = 0; i < kHeads * kBatch; ++i) score[i] += subgroupShuffleXor(score[i], mask);
+    [[unroll]] for (uint i = 0; i < kRows * kBatch; ++i) score[i] += subgroupShuffleXor(score[i], mask);
   }
   [[unroll]] for (uint b = 0; b < kBatch; ++b) {
     bool seen = key_first + b >= keys.begin && key_first + b < keys.end;
-    [[unroll]] for (uint h = 0; h < kHeads; ++h) {
+    [[unroll]] for (uint h = 0; h < kRows; ++h) {
       uint i = h * kBatch + b;
       if (kSoftCap) score[i] = kLog2e * capped(score[i]);
+      if (kHasRuns) seen = key_first + b >= seen_by_row[h].x && key_first + b < seen_by_row[h].y;
       if (!seen) score[i] = -kInfinity;
     }
   }
-  [[unroll]] for (uint h = 0; h < kHeads; ++h) {
+  [[unroll]] for (uint h = 0; h < kRows; ++h) {
     float now = score[h * kBatch];
     [[unroll]] for (uint b = 1; b < kBatch; ++b) now = max(now, score[h * kBatch + b]);
     if (now > s.largest[h] + kRise) {
@@ -137,7 +139,7 @@ void attend_batch(Keys keys, uint key_first, uint next, vec4 q_low[kHeads], vec4
   }
   [[unroll]] for (uint b = 0; b < kBatch; ++b) {
     unpack_octet(v_raw[b], low, high);
-    [[unroll]] for (uint h = 0; h < kHeads; ++h) {
+    [[unroll]] for (uint h = 0; h < kRows; ++h) {
       float weight = exp2(score[h * kBatch + b] - s.largest[h]);
       s.sum[h] += weight;
       if (kScaled) weight *= v_factor[b];
@@ -149,31 +151,35 @@ void attend_batch(Keys keys, uint key_first, uint next, vec4 q_low[kHeads], vec4
   fetch_block(keys, next + kStride);
 }
 
-void attend(Item item, uint kv_head, uint heads_first, uint group_heads, inout State s) {
+void attend(Item item, Rows rows, inout State s) {
   uint lane = gl_SubgroupInvocationID, part = lane % kKeyLanes, own = lane / kKeyLanes * kBatch;
-  Keys keys = Keys(item.key_begin, min(item.key_end, item.position_first + 1u), item.slot * blocks_row_max,
-                   findLSB(block_tokens), kv_head, min(part, kOctets - 1u));
-  if (window > 0u && item.position_first >= window) keys.begin = max(keys.begin, item.position_first + 1u - window);
-  uint base = keys.begin / kBatch * kBatch + gl_SubgroupID * kKeySlots * kBatch;
+  uvec2 seen = seen_by_any(item);
+  Keys keys = Keys(seen.x, seen.y, item.slot * blocks_row_max, findLSB(block_tokens), rows.kv_head,
+                   min(part, kOctets - 1u));
+  // With runs from where it begins for a token by itself, too.
+  const uint kMultiple = kHasRuns ? 16u : kBatch;
+  uint base = keys.begin / kMultiple * kMultiple + gl_SubgroupID * kKeySlots * kBatch;
   if (keys.begin < keys.end && base < keys.end) fetch_block(keys, base + own);
-  vec4 q_low[kHeads], q_high[kHeads];
+  vec4 q_low[kRows], q_high[kRows];
+  uvec2 seen_by_row[kRows];
   float q_factor = kUnit * (kSoftCap ? scale : scale * kLog2e);
-  [[unroll]] for (uint h = 0; h < kHeads; ++h) {
-    uint head = kv_head * group_heads + min(heads_first + h, group_heads - 1u);
-    uint from = q_first(item.token_first, head) / 4u + keys.octet * 2u;
+  [[unroll]] for (uint h = 0; h < kRows; ++h) {
+    Row row = row_of(rows, min(rows.first + h, rows.end - 1u));
+    uint from = q_first(item.token_first + row.token, row.head) / 4u + keys.octet * 2u;
     // Lanes beyond the head add nothing to a score.
     q_low[h] = part < kOctets ? Vec4s(qkv).v[from] * q_factor : vec4(0.0);
     q_high[h] = part < kOctets ? Vec4s(qkv).v[from + 1u] * q_factor : vec4(0.0);
+    if (kHasRuns) seen_by_row[h] = seen_by(item, row.token);
   }
   if (keys.begin < keys.end && base < keys.end) {
     fetch_keys(keys, base + own);
     fetch_values(keys, base + own);
     fetch_block(keys, base + own + kStride);
-    for (; base < keys.end; base += kStride) attend_batch(keys, base + own, base + own + kStride, q_low, q_high, s);
+    for (; base < keys.end; base += kStride) attend_batch(keys, base + own, base + own + kStride, q_low, q_high, seen_by_row, s);
   }
   // The key slots of the subgroup, then one lane a part holds the subgroup's result.
   for (uint mask = kKeyLanes; mask < kSubgroup; mask *= 2u) {
-    [[unroll]] for (uint h = 0; h < kHeads; ++h) {
+    [[unroll]] for (uint h = 0; h < kRows; ++h) {
       float largest = subgroupShuffleXor(s.largest[h], mask), sum = subgroupShuffleXor(s.sum[h], mask);
       vec4 low = subgroupShuffleXor(s.low[h], mask), high = subgroupShuffleXor(s.high[h], mask);
       merge(s, h, largest, sum, low, high);
@@ -184,51 +190,62 @@ void attend(Item item, uint kv_head, uint heads_first, uint group_heads, inout S
 // Of a head, the quad that is the `i`th of shared_values.
 uint quad_of(uint i) { return i % kOctets * 2u + i / kOctets; }
 
-void finish(Item item, uint kv_head, uint heads_first, uint group_heads) {
-  for (uint i = gl_LocalInvocationID.x; i < kHeads * 2u * kOctets; i += gl_WorkGroupSize.x) {
+void finish(Item item, Merge merge, Rows rows) {
+  for (uint i = gl_LocalInvocationID.x; i < kRows * 2u * kOctets; i += gl_WorkGroupSize.x) {
     uint h = i / (2u * kOctets), quad = i % (2u * kOctets);
-    if (heads_first + h >= group_heads) continue;
+    if (rows.first + h >= rows.end) continue;
     float largest = kNoScore, sum = 0.0;
     vec4 value = vec4(0.0);
-    [[unroll]] for (uint g = 0; g < kSubgroups; ++g) largest = max(largest, shared_max[g * kHeads + h]);
+    [[unroll]] for (uint g = 0; g < kSubgroups; ++g) largest = max(largest, shared_max[g * kRows + h]);
     [[unroll]] for (uint g = 0; g < kSubgroups; ++g) {
-      float factor = exp2(shared_max[g * kHeads + h] - largest);
-      sum += shared_sum[g * kHeads + h] * factor;
-      value += shared_values[(g * kHeads + h) * 2u * kOctets + quad] * factor;
+      float factor = exp2(shared_max[g * kRows + h] - largest);
+      sum += shared_sum[g * kRows + h] * factor;
+      value += shared_values[(g * kRows + h) * 2u * kOctets + quad] * factor;
     }
     value *= kUnit * (kScaled ? 1.0 : v_scale);
-    store_result(item, kv_head * group_heads + heads_first + h, quad_of(quad), largest, sum, value);
+    store_result(item, merge, row_of(rows, rows.first + h), quad_of(quad), largest, sum, value);
   }
 }
 
+void run(Item item, Merge merge, Rows rows) {
+  uint part = gl_SubgroupInvocationID;
+  State s;
+  [[unroll]] for (uint h = 0; h < kRows; ++h) {
+    s.largest[h] = kNoScore;
+    s.sum[h] = 0.0;
+    s.low[h] = s.high[h] = vec4(0.0);
+  }
+  attend(item, rows, s);
+  barrier();  // an earlier item's values may still be read
+  [[unroll]] for (uint h = 0; h < kRows; ++h) {
+    uint to = gl_SubgroupID * kRows + h;
+    if (part == 0u) {
+      shared_max[to] = s.largest[h];
+      shared_sum[to] = s.sum[h];
+    }
+    if (part < kOctets) {
+      shared_values[to * 2u * kOctets + part] = s.low[h];
+      shared_values[to * 2u * kOctets + kOctets + part] = s.high[h];
+    }
+  }
+  barrier();
+  finish(item, merge, rows);
+  if (item.partial >= 0) merge_when_last(merge, rows);
+}
+
 void main() {
-  uint group_heads = num_heads / num_kv_heads, heads_first = gl_WorkGroupID.z * kHeads, kv_head = gl_WorkGroupID.y;
-  uint count = num_items(), part = gl_SubgroupInvocationID;
+  uint group_heads = num_heads / num_kv_heads, kv_head = gl_WorkGroupID.y, first = gl_WorkGroupID.z * kRows;
+  uint count = num_items();
   for (uint i = gl_WorkGroupID.x; i < count; i += gl_NumWorkGroups.x) {
     Item item = load_item(i);
     Merge merge;
     if (item.partial >= 0) merge = load_merge(item.partial_stride);  // long before it is needed
-    State s;
-    [[unroll]] for (uint h = 0; h < kHeads; ++h) {
-      s.largest[h] = kNoScore;
-      s.sum[h] = 0.0;
-      s.low[h] = s.high[h] = vec4(0.0);
+    uint end = num_rows(item, group_heads);
+    if (!kHasRuns) {
+      run(item, merge, Rows(kv_head, group_heads, first, min(first + kRows, end)));
+      continue;
     }
-    attend(item, kv_head, heads_first, group_heads, s);
-    barrier();  // an earlier item's values may still be read
-    [[unroll]] for (uint h = 0; h < kHeads; ++h) {
-      uint to = gl_SubgroupID * kHeads + h;
-      if (part == 0u) {
-        shared_max[to] = s.largest[h];
-        shared_sum[to] = s.sum[h];
-      }
-      if (part < kOctets) {
-        shared_values[to * 2u * kOctets + part] = s.low[h];
-        shared_values[to * 2u * kOctets + kOctets + part] = s.high[h];
-      }
-    }
-    barrier();
-    finish(item, kv_head, heads_first, group_heads);
-    if (item.partial >= 0) merge_when_last(merge, kv_head, heads_first, group_heads);
+    for (uint row = first; row < end; row += gl_NumWorkGroups.z * kRows)
+      run(item, merge, Rows(kv_head, group_heads, row, min(row + kRows, end)));
   }
 }

@@ -1,7 +1,6 @@
-// Attention for decode items (one query token) on matrix units, which leave lanes little but to turn 8-bit numbers into
-// f16: one workgroup an item and a KV head (x walks the items, y = KV head, z = kHeads query heads of its group), whose
-// subgroups take tiles of kM keys in turn. Scores are keys * queries^T and outputs are values^T * weights^T, so heads are
-// columns of both. Factors never see shared memory: lanes load the elements that are theirs (as in matmul_fragment, whose
+// Attention for decode items on matrix units, which leave lanes little but to turn 8-bit numbers into f16: one workgroup an
+// item and a KV head (x walks the items, y = KV head, z = kRows of the item's rows), whose subgroups take tiles of kM keys
+// in turn. Scores are keys * queries^T and outputs are values^T * weights^T, so rows are columns of both. Factors never see shared memory: lanes load the elements that are theirs (as in matmul_fragment, whose
 // constants these are), a tile ahead. Which numbers of a head a product multiplies is free, so a lane takes whole words.
 // Scores go through shared memory to the lanes that weigh them, and what subgroups have is merged there at the end.
 // Queries and weights are rounded to f16; sums and softmax in f32.
@@ -18,17 +17,18 @@
 #include "arrival.glsl"
 #include "paged.glsl"
 
-layout(constant_id = 15) const uint kHeads = 4;      // at most kN
+layout(constant_id = 15) const uint kRows = 4;       // at most kN
 layout(constant_id = 16) const uint kSubgroups = 4;  // of the workgroup
 layout(constant_id = 17) const uint kM = 16;         // the device's shape: keys of a tile, numbers of a value
-layout(constant_id = 18) const uint kN = 8;          // query heads
+layout(constant_id = 18) const uint kN = 8;          // rows of an item
 layout(constant_id = 19) const uint kRowLanes = 4;   // its third side is kM too
+layout(constant_id = 20) const bool kHasRuns = false;  // items may have several tokens
 const uint kMergeBatch = 8;
 
 #include "paged_decode.glsl"
 #include "sync.glsl"
 
-const uint kRunRows = kSubgroup / kRowLanes;  // rows of a matrix before a lane has its next
+const uint kRunRows = kSubgroup / kRowLanes;  // lines of a matrix before a lane has its next
 const uint kLaneRows = kM / kRunRows, kLaneCols = kN / kRunRows, kLaneNumbers = kM / kRowLanes;
 const uint kWordNumbers = kBytes ? 4 : 2, kVectorWords = kHeadDim / kWordNumbers;
 // A lane's words of a key and of a value come in pieces of 2 or 4; lanes beside each other have pieces beside each other.
@@ -54,7 +54,7 @@ uint next_block;        // of the tile behind them
 uint hidden_zero = 0u;  // from the compiler
 
 struct Keys {
-  uint begin, end;  // that the token sees
+  uint begin, end;  // that any token sees
   uint table, block_shift, kv_head, run, part;
 };
 
@@ -123,12 +123,15 @@ f16vec2 value_pair(uint a, uint b, uint i) {
 // Of each column the numbers that meet a key's, in the order of `bytes`. As words: the compiler would keep them in f32.
 uint q[kLaneCols][kKeyWords * kWordNumbers / 2];
 
-void load_queries(Keys keys, uint token, uint heads_first, uint group_heads) {
+uvec2 seen_by_column[kLaneCols];  // keys
+
+void load_queries(Keys keys, Item item, Rows rows) {
   const uint kPieceNumbers = kKeyPiece * kWordNumbers;
   float factor = kSoftCap ? scale : scale * kLog2e;
   [[unroll]] for (uint c = 0; c < kLaneCols; ++c) {
-    uint head = min(heads_first + c * kRunRows + keys.run, group_heads - 1u);
-    uint from = q_first(token, keys.kv_head * group_heads + head);
+    Row row = row_of(rows, min(rows.first + c * kRunRows + keys.run, rows.end - 1u));
+    uint from = q_first(item.token_first + row.token, row.head);
+    seen_by_column[c] = kHasRuns ? seen_by(item, row.token) : uvec2(keys.begin, keys.end);
     [[unroll]] for (uint i = 0; i < kKeyWords * kWordNumbers; i += 4) {
       uint at = (i / kPieceNumbers * kRowLanes + keys.part) * kPieceNumbers + i % kPieceNumbers;
       vec4 x = Vec4s(qkv).v[(from + at) / 4u] * factor;
@@ -147,13 +150,17 @@ float largest[kLaneCols], sum[kLaneCols];  // sum: of this lane's keys
 // Number m of column n of a matrix of this subgroup's.
 uint shared_place(uint n, uint m) { return gl_SubgroupID * kSubgroupQuads * 4u + n * (kColumnQuads * 4) + m; }
 
-// A maximum has risen: what is summed so far is scaled to the new one.
+bool is_seen(uint c, uint key) { return key >= seen_by_column[c].x && key < seen_by_column[c].y; }
+
+// A maximum has risen: what is summed so far is scaled to the new one. With runs only columns whose own maximum has:
+// theirs must not depend on which others there are.
 void raise(Keys keys) {
   sync_subgroup();
   [[unroll]] for (uint c = 0; c < kLaneCols; ++c) {
     float now = largest[c];
     [[unroll]] for (uint j = 0; j < kLaneNumbers; ++j) now = max(now, scores[c * kLaneNumbers + j]);
     [[unroll]] for (uint mask = 1; mask < kRowLanes; mask *= 2u) now = max(now, subgroupShuffleXor(now, mask));
+    if (kHasRuns && now <= largest[c] + kRise) now = largest[c];
     float factor = exp2(largest[c] - now);
     largest[c] = now;
     sum[c] *= factor;
@@ -203,7 +210,7 @@ void attend_tile(Keys keys, uint base, uint next, uint slot) {
       float score = (kLaneNumbers == 4 ? quad[j] : quad[from % 4u + j]) * kUnit;
       if (kVectorScales) score *= k_scales[slot][j];
       if (kSoftCap) score = kLog2e * capped(score);
-      scores[i] = key >= keys.begin && key < keys.end ? score : -kInfinity;
+      scores[i] = is_seen(c, key) ? score : -kInfinity;
       rises = rises || scores[i] > largest[c] + kRise;
     }
   }
@@ -211,9 +218,9 @@ void attend_tile(Keys keys, uint base, uint next, uint slot) {
   MATRIX(float16_t, kM, kN, B) weights;
   [[unroll]] for (uint j = 0; j < kLaneNumbers; ++j) {
     uint key = base + keys.part * kLaneNumbers + j;
-    float factor = kGain * (kVectorScales ? v_scales[slot][j] : 1.0);
-    if (kVectorScales && !(key >= keys.begin && key < keys.end)) factor = 0.0;
+    float scaled = kGain * (kVectorScales ? v_scales[slot][j] : 1.0);
     [[unroll]] for (uint c = 0; c < kLaneCols; ++c) {
+      float factor = kVectorScales && !is_seen(c, key) ? 0.0 : scaled;
       float weight = exp2(scores[c * kLaneNumbers + j] - largest[c]);
       sum[c] += weight;
       weights[c * kLaneNumbers + j] = float16_t(weight * factor);
@@ -232,12 +239,14 @@ void attend_tile(Keys keys, uint base, uint next, uint slot) {
   }
 }
 
-void attend(Item item, uint kv_head, uint heads_first, uint group_heads) {
+void attend(Item item, Rows rows) {
   uint lane = gl_SubgroupInvocationID;
-  Keys keys = Keys(item.key_begin, min(item.key_end, item.position_first + 1u), item.slot * blocks_row_max,
-                   findLSB(block_tokens), kv_head, lane / kRowLanes, lane % kRowLanes);
-  if (window > 0u && item.position_first >= window) keys.begin = max(keys.begin, item.position_first + 1u - window);
-  uint base = keys.begin / kM * kM + gl_SubgroupID * kM;
+  uvec2 seen = seen_by_any(item);
+  Keys keys = Keys(seen.x, seen.y, item.slot * blocks_row_max, findLSB(block_tokens), rows.kv_head, lane / kRowLanes,
+                   lane % kRowLanes);
+  // With runs from where it begins for a token by itself, too.
+  const uint kMultiple = kHasRuns && kM < 16u ? 16u : kM;
+  uint base = keys.begin / kMultiple * kMultiple + gl_SubgroupID * kM;
   [[unroll]] for (uint p = 0; p < kProducts; ++p) outputs[p] = MATRIX(float, kM, kN, Accumulator)(0.0);
   [[unroll]] for (uint c = 0; c < kLaneCols; ++c) {
     largest[c] = kNoScore;
@@ -245,7 +254,7 @@ void attend(Item item, uint kv_head, uint heads_first, uint group_heads) {
   }
   if (keys.begin < keys.end && base < keys.end) {
     fetch_block(keys, base);
-    load_queries(keys, item.token_first, heads_first, group_heads);
+    load_queries(keys, item, rows);
     fetch_tile(keys, base, 0u);
     fetch_block(keys, base + kStride);
     // Beyond the last tile there is none to load: that one again.
@@ -277,10 +286,10 @@ uint place_of(uint h, uint dim) {
   return (i / kLaneRows * kN + h) * kM + i % kLaneRows * kRunRows + piece % kRunRows;
 }
 
-void finish(Item item, uint kv_head, uint heads_first, uint group_heads) {
-  for (uint i = gl_LocalInvocationID.x; i < kHeads * kHeadQuads; i += gl_WorkGroupSize.x) {
+void finish(Item item, Merge merge, Rows rows) {
+  for (uint i = gl_LocalInvocationID.x; i < kRows * kHeadQuads; i += gl_WorkGroupSize.x) {
     uint h = i / kHeadQuads, quad = i % kHeadQuads;
-    if (heads_first + h >= group_heads) continue;
+    if (rows.first + h >= rows.end) continue;
     float most = kNoScore, all = 0.0;
     vec4 value = vec4(0.0);
     [[unroll]] for (uint g = 0; g < kSubgroups; ++g) most = max(most, shared_max[g * kN + h]);
@@ -293,22 +302,34 @@ void finish(Item item, uint kv_head, uint heads_first, uint group_heads) {
       }
     }
     value *= kUnit / kGain * (kVectorScales ? 1.0 : v_scale);
-    store_result(item, kv_head * group_heads + heads_first + h, quad, most, all, value);
+    store_result(item, merge, row_of(rows, rows.first + h), quad, most, all, value);
   }
 }
 
+void run(Item item, Merge merge, Rows rows) {
+  attend(item, rows);
+  barrier();
+  finish(item, merge, rows);
+  if (item.partial >= 0) merge_when_last(merge, rows);
+}
+
 void main() {
-  uint group_heads = num_heads / num_kv_heads, heads_first = gl_WorkGroupID.z * kHeads, kv_head = gl_WorkGroupID.y;
+  uint group_heads = num_heads / num_kv_heads, kv_head = gl_WorkGroupID.y, first = gl_WorkGroupID.z * kRows;
   uint count = num_items();
   hidden_zero = count >> 31;
   for (uint i = gl_WorkGroupID.x; i < count; i += gl_NumWorkGroups.x) {
     Item item = load_item(i);
     Merge merge;
     if (item.partial >= 0) merge = load_merge(item.partial_stride);  // long before it is needed
+    uint end = num_rows(item, group_heads);
     if (i != gl_WorkGroupID.x) barrier();  // the item before has been read
-    attend(item, kv_head, heads_first, group_heads);
-    barrier();
-    finish(item, kv_head, heads_first, group_heads);
-    if (item.partial >= 0) merge_when_last(merge, kv_head, heads_first, group_heads);
+    if (!kHasRuns) {
+      run(item, merge, Rows(kv_head, group_heads, first, min(first + kRows, end)));
+      continue;
+    }
+    for (uint row = first; row < end; row += gl_NumWorkGroups.z * kRows) {
+      if (row != first) barrier();  // so have the rows before
+      run(item, merge, Rows(kv_head, group_heads, row, min(row + kRows, end)));
+    }
   }
 }

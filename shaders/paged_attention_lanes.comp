@@ -95,5 +95,5 @@ void run(Item item, uint kv_head) {
 
 void main() {
   uint count = num_items();
-  for (uint i = gl_WorkGroupID.x; i < count; i += gl_NumWorkGroups.x) run(load_item(i), gl_WorkGroupID.y);
+  for (uint i = gl_WorkGroupID.x; i < count; i += gl_NumWorkGroups.x) run(load_any_item(i), gl_WorkGroupID.y);
 }

@@ -47,7 +47,7 @@ void score_keys(Item item, uint group_heads, uint row_first, uint num_rows, uint
     float sum = 0.0;
     for (uint d = 0; d < kHeadDim; ++d) sum += q_tile[row * kStride + d] * k_tile[k * kStride + d];
     uint position = item.position_first + min(row_first + row, num_rows - 1u) / group_heads;
-    scores[i] = key < key_end ? finish_score(sum, key, position) : -kInfinity;
+    scores[i] = key >= item.key_begin && key < key_end ? finish_score(sum, key, position) : -kInfinity;
   }
 }
 
@@ -79,7 +79,8 @@ void run(Item item, uint kv_head) {
   // Keys beyond the last row's position count for nobody.
   uint last_position = item.position_first + (min(row_first + kTileRows, num_rows) - 1u) / group_heads;
   uint key_end = min(item.key_end, last_position + 1u);
-  for (uint key = item.key_begin; key < key_end; key += kTileKeys) {
+  // Tiles begin where they do for a token by itself, whose window may begin behind the item's first key.
+  for (uint key = item.key_begin / kTileKeys * kTileKeys; key < key_end; key += kTileKeys) {
     load_keys(item, kv_head, key, key_end);
     barrier();
     score_keys(item, group_heads, row_first, num_rows, key, key_end);
@@ -114,5 +115,5 @@ void run(Item item, uint kv_head) {
 
 void main() {
   uint count = num_items();
-  for (uint i = gl_WorkGroupID.x; i < count; i += gl_NumWorkGroups.x) run(load_item(i), gl_WorkGroupID.y);
+  for (uint i = gl_WorkGroupID.x; i < count; i += gl_NumWorkGroups.x) run(load_any_item(i), gl_WorkGroupID.y);
 }

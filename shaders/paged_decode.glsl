@@ -1,11 +1,38 @@
 // What kernels of decode items do with the results of an item's splits: the last group to arrive merges them, in their
-// order. Needs paged.glsl, arrival.glsl, kHeads, the query heads of a group, and kMergeBatch, the partial results that are
-// on their way at a time.
+// order. Needs paged.glsl, arrival.glsl, kRows, the rows of an item that a group computes at a time, kHasRuns, and
+// kMergeBatch, the partial results that are on their way at a time.
+//
+// A row is a query head of the group; with runs a token of the item and a head, tokens first.
 
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Partials { queuefamilycoherent vec2 v[]; };
 
 const uint kHeadQuads = kHeadDim / 4;
 
+struct Row {
+  uint token, head;  // of the item; of all heads
+};
+// The rows of an item that a group has, for one KV head: [first, end) of them.
+struct Rows {
+  uint kv_head, group_heads, first, end;
+};
+Row row_of(Rows rows, uint row) {
+  if (!kHasRuns) return Row(0u, rows.kv_head * rows.group_heads + row);
+  return Row(row / rows.group_heads, rows.kv_head * rows.group_heads + row % rows.group_heads);
+}
+uint num_rows(Item item, uint group_heads) { return kHasRuns ? item.num_tokens * group_heads : group_heads; }
+
+// Keys that a token of the item sees.
+uvec2 seen_by(Item item, uint token) {
+  uint position = item.position_first + token, begin = item.key_begin;
+  if (window > 0u && position >= window) begin = max(begin, position + 1u - window);
+  return uvec2(begin, min(item.key_end, position + 1u));
+}
+// That any of its tokens sees.
+uvec2 seen_by_any(Item item) {
+  return uvec2(seen_by(item, 0u).x, seen_by(item, kHasRuns ? item.num_tokens - 1u : 0u).y);
+}
+
+// Of the first token of an item; those of the others follow, with as many splits.
 struct Merge {
   uint idx, token, first, count;
 };
@@ -22,27 +49,29 @@ void store_quad(uint token, uint head, uint quad, vec4 value) {
   store_pair(result, first, kHeadDim, 2u * quad + 1u, value.zw, kOutDType);
 }
 
-// Of an item's head: its largest score (in powers of two), its sum of weights and numbers of its values, not yet divided.
-void store_result(Item item, uint head, uint quad, float largest, float sum, vec4 value) {
+// Of an item's row: its largest score (in powers of two), its sum of weights and numbers of its values, not yet divided.
+void store_result(Item item, Merge merge, Row row, uint quad, float largest, float sum, vec4 value) {
   if (item.partial < 0) {
-    store_quad(item.token_first, head, quad, value * inverse_sum(sum, largest / kLog2e, head));
+    store_quad(item.token_first + row.token, row.head, quad, value * inverse_sum(sum, largest / kLog2e, row.head));
     return;
   }
-  uint to = partial_first(uint(item.partial), head) / 2u;
+  uint partial = uint(item.partial) + (kHasRuns ? row.token * merge.count : 0u);
+  uint to = partial_first(partial, row.head) / 2u;
   Partials(partials).v[to + 1u + 2u * quad] = value.xy;
   Partials(partials).v[to + 2u + 2u * quad] = value.zw;
   if (quad == 0u) Partials(partials).v[to] = vec2(largest / kLog2e, sum);
 }
 
-void merge_splits(Merge merge, uint head_first, uint num_group_heads) {
-  for (uint i = gl_LocalInvocationID.x; i < num_group_heads * kHeadQuads; i += gl_WorkGroupSize.x) {
-    uint head = head_first + i / kHeadQuads, quad = i % kHeadQuads;
+void merge_splits(Merge merge, Rows rows) {
+  for (uint i = gl_LocalInvocationID.x; i < (rows.end - rows.first) * kHeadQuads; i += gl_WorkGroupSize.x) {
+    Row row = row_of(rows, rows.first + i / kHeadQuads);
+    uint quad = i % kHeadQuads, first = kHasRuns ? load_merge(merge.idx + row.token).first : merge.first;
     float largest = kNoScore, sum = 0.0;
     vec4 value = vec4(0.0);
     for (uint p = 0; p < merge.count; p += kMergeBatch) {
       vec2 heads[kMergeBatch], low[kMergeBatch], high[kMergeBatch];
       [[unroll]] for (uint b = 0; b < kMergeBatch; ++b) {
-        uint from = partial_first(merge.first + min(p + b, merge.count - 1u), head) / 2u;
+        uint from = partial_first(first + min(p + b, merge.count - 1u), row.head) / 2u;
         heads[b] = Partials(partials).v[from];
         low[b] = Partials(partials).v[from + 1u + 2u * quad];
         high[b] = Partials(partials).v[from + 2u + 2u * quad];
@@ -57,12 +86,11 @@ void merge_splits(Merge merge, uint head_first, uint num_group_heads) {
         value += vec4(low[b], high[b]) * factor;
       }
     }
-    store_quad(merge.token, head, quad, value * inverse_sum(sum, largest, head));
+    store_quad(merge.token + row.token, row.head, quad, value * inverse_sum(sum, largest, row.head));
   }
 }
 
-void merge_when_last(Merge merge, uint kv_head, uint heads_first, uint group_heads) {
-  uint head_first = kv_head * group_heads + heads_first, arrival = merge.idx * num_heads + head_first;
-  if (arrives_last(arrivals, arrival, merge.count))
-    merge_splits(merge, head_first, min(kHeads, group_heads - heads_first));
+void merge_when_last(Merge merge, Rows rows) {
+  Row first = row_of(rows, rows.first);
+  if (arrives_last(arrivals, (merge.idx + first.token) * num_heads + first.head, merge.count)) merge_splits(merge, rows);
 }

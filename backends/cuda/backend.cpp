@@ -78,6 +78,7 @@ Caps caps_of(uint32_t device_idx, const DeviceReport& report, const DeviceFacts&
     attention.prompt_tile_rows = UINT32_MAX / kPromptItemTokens;  // an item of few tokens takes as long as a whole one
     attention.prompt_turns = true;
   }
+  attention.decode_item_rows = attention.invariant_item_rows = kTuning.decode_item_rows;
   attention.decode_works =
       (facts.has_warpgroups ? kTuning.decode_works_sm_warpgroups : kTuning.decode_works_sm) * facts.num_sms;
   return caps;

@@ -34,6 +34,8 @@ void add(AttentionChoice choice, const PagedAttention& op, const AttentionShape&
   if (choice.tile_keys > 0) choice.variant += fmt::format(" keys={}", choice.tile_keys);
   if (choice.next_is_early) choice.variant += " next-is-early";
   if (choice.prompts_alone) choice.variant += " prompts-alone";
+  if (choice.which == AttentionKernel::kDecodeRuns || choice.which == AttentionKernel::kDecodeRingRuns)
+    choice.variant += " runs";
   add_launch(out, std::move(choice),
              [op](const AttentionChoice& c, const OpContext& at) { return launch_attention(op, c, at); });
 }
@@ -60,16 +62,16 @@ void add_decode(const PagedAttention& op, const AttentionShape& shape, bool by_r
   AttentionChoice choice;
   if (by_ring) {
     choice.kernel = "attention_decode_ring";
-    choice.which = AttentionKernel::kDecodeRing;
+    choice.which = shape.has_runs ? AttentionKernel::kDecodeRingRuns : AttentionKernel::kDecodeRing;
     choice.is_behind_prompt = !shape.decode_only;
     // A matmul of few rows uses the time to read its weights. One of more rows is slower that way: its blocks take the
     // places of those of this kernel that end first.
     choice.next_is_early = choice.is_behind_prompt || shape.num_tokens <= inputs.tuning.decode_early_tokens_max;
-    lay_out_decode_ring(shape, inputs.device, &choice);
+    (shape.has_runs ? lay_out_decode_ring_runs : lay_out_decode_ring)(shape, inputs.device, &choice);
   } else {
     choice.kernel = "attention_decode";
-    choice.which = AttentionKernel::kDecode;
-    lay_out_decode(shape, inputs.device, &choice);
+    choice.which = shape.has_runs ? AttentionKernel::kDecodeRuns : AttentionKernel::kDecode;
+    (shape.has_runs ? lay_out_decode_runs : lay_out_decode)(shape, inputs.device, &choice);
   }
   add(std::move(choice), op, shape, out);
 }
@@ -78,8 +80,12 @@ void add_decode(const PagedAttention& op, const AttentionShape& shape, bool by_r
 
 Status choose(const PagedAttention& op, const OpList& list, const CompileInputs& inputs, Launches* out) {
   if (Status status = check(op, inputs); !status) return status;
-  const AttentionShape shape{inputs.pools[op.kv_group].seen_by(op.num_kv_heads), op.num_heads, op.head_dim,
-                             list.num_tokens, list.decode_only};
+  const AttentionShape shape{inputs.pools[op.kv_group].seen_by(op.num_kv_heads),
+                             op.num_heads,
+                             op.head_dim,
+                             list.num_tokens,
+                             list.decode_only,
+                             list.has_runs};
   const bool prompts_alone = op.value_dim > 0;
   const bool by_ring = !prompts_alone && can_attend_by_ring(shape, inputs.device);
   if (!list.decode_only)

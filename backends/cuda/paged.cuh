@@ -154,13 +154,13 @@ struct Accumulator {
       const float base = most == -INFINITY ? 0.0f : most;  // nothing seen yet: weights are exp2(-inf) = 0
       factor[half] = exp2f(max[half] - base);
       max[half] = most;
-      sum[half] *= factor[half];
 #pragma unroll
       for (int j = 0; j < kTiles; ++j) {
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
-          s[j][2 * half + c] = exp2f(s[j][2 * half + c] - base);
-          sum[half] += s[j][2 * half + c];
+          const float weight = exp2f(__fadd_rn(s[j][2 * half + c], -base));
+          sum[half] = j + c == 0 ? fmaf(sum[half], factor[half], weight) : sum[half] + weight;
+          s[j][2 * half + c] = weight;
         }
       }
     }
@@ -174,6 +174,20 @@ struct Accumulator {
   }
 
   // out += weights * values for 16 keys and half h of the dims; v: word 8 * h + g of keys 2t, 2t + 1, 2t + 8, 2t + 9.
+  // Of 16 rows only where the lane's rows g or g + 8 are to have it.
+  template <KvDType D>
+  __device__ void add_values(int h, const uint32_t (&weights)[4], const KvWord<D> (&v)[4], bool upper, bool lower) {
+    float before[8][4];
+#pragma unroll
+    for (int d = 0; d < 8; ++d)
+#pragma unroll
+      for (int c = 0; c < 4; ++c) before[d][c] = out[h][d][c];
+    add_values<D>(h, weights, v);
+#pragma unroll
+    for (int d = 0; d < 8; ++d)
+#pragma unroll
+      for (int c = 0; c < 4; ++c) out[h][d][c] = (c < 2 ? upper : lower) ? out[h][d][c] : before[d][c];
+  }
   template <KvDType D>
   __device__ void add_values(int h, const uint32_t (&weights)[4], const KvWord<D> (&v)[4]) {
     uint32_t numbers[4][4];

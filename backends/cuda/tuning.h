@@ -55,12 +55,13 @@ struct Tuning {
 
   // ---- lists -------------------------------------------------------------------------------------------------------
   uint32_t graph_tokens_max = 512;       // larger steps hide their launches behind their own length. H200, 2026-11-21
-  uint32_t programs_max = 320;           // all buckets of one model, and some more
+  uint32_t programs_max = 480;           // all buckets of one model, with runs too, and some more
   uint64_t slice_bytes_max = 128 << 20;  // of weights in f16 for cuBLAS; larger ones gain nothing. H200, 2026-11-21
 
   // ---- work lists of attention (Caps::attention) -------------------------------------------------------------------
   uint32_t prompt_tiles_sm = 2;                                  // prompt works side by side. H200, 2026-11-21
   uint32_t decode_works_sm = 3, decode_works_sm_warpgroups = 2;  // decode works side by side. H200, 2026-11-23
+  uint32_t decode_item_rows = 16;  // rows of a decode work in lists with runs: what the kernels hold in registers
   AttentionCosts attention_costs = {.prompt_split = 256,
                                     .prompt_runs = 256,
                                     .prompt_turns = 100,

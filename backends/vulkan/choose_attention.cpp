@@ -40,9 +40,22 @@ bool has_fragment_kernel(const Traits& traits, uint32_t head_dim, KvDType dtype)
          (dtype == KvDType::kF16 || dtype == KvDType::kI8 || dtype == KvDType::kF8 || dtype == KvDType::kF8Tensor);
 }
 
+// Rows that a group has registers for where it computes them by itself.
+uint32_t decode_rows_max(const Target& target) {
+  return has_small_lanes(target.traits)   ? target.traits.lane_registers / 32
+         : has_small_simds(target.traits) ? target.tuning.decode_heads_max_small_simds
+                                          : target.tuning.decode_heads_max;
+}
+
+// Which items may have several tokens. A batch-invariant list without runs has the same pipeline as one with them, as
+// another need not round alike.
+bool may_have_runs(const AttentionShape& shape) {
+  return shape.has_runs || shape.batch_invariant;
+}
+
 AttentionChoice choose_fragment_decode(const Target& target, const AttentionShape& shape) {
   const Fragment& fragment = target.traits.fragment;
-  const uint32_t heads = std::min(shape.group_heads(), fragment.n);
+  const uint32_t rows = may_have_runs(shape) ? fragment.n : std::min(shape.group_heads(), fragment.n);
   const uint32_t subgroups = decode_subgroups(target, shape, fragment.n);
   return {make_kernel<PagedAttentionFragmentKernel>(subgroups * target.traits.subgroup_size,
                                                     {.head_dim = shape.head_dim,
@@ -50,25 +63,25 @@ AttentionChoice choose_fragment_decode(const Target& target, const AttentionShap
                                                      .out_dtype = static_cast<uint32_t>(shape.out_dtype),
                                                      .soft_cap = shape.soft_cap,
                                                      .sinks = shape.sinks,
-                                                     .heads = heads,
+                                                     .rows = rows,
                                                      .subgroups = subgroups,
                                                      .m = fragment.m,
                                                      .n = fragment.n,
-                                                     .row_lanes = fragment.row_lanes}),
-          heads};
+                                                     .row_lanes = fragment.row_lanes,
+                                                     .has_runs = may_have_runs(shape)}),
+          rows};
 }
 
 AttentionChoice choose_decode(const Target& target, const AttentionShape& shape) {
   const Traits& traits = target.traits;
   if (has_fragment_kernel(traits, shape.head_dim, shape.kv_dtype)) return choose_fragment_decode(target, shape);
-  const uint32_t heads_max = has_small_lanes(traits)   ? traits.lane_registers / 32
-                             : has_small_simds(traits) ? target.tuning.decode_heads_max_small_simds
-                                                       : target.tuning.decode_heads_max;
-  const uint32_t heads = std::min(shape.group_heads(), heads_max);
-  const uint32_t subgroups = decode_subgroups(target, shape, heads);
+  const bool has_runs = shape.has_runs && !shape.batch_invariant;
+  const uint32_t rows_max = decode_rows_max(target);
+  const uint32_t rows = has_runs ? rows_max : std::min(shape.group_heads(), rows_max);
+  const uint32_t subgroups = decode_subgroups(target, shape, rows);
   const Tuning& tuning = target.tuning;
   const uint32_t batch = has_small_lanes(traits) || has_small_simds(traits) ? tuning.decode_batch_few_registers
-                         : heads <= 4                                       ? tuning.decode_batch_4_heads
+                         : rows <= 4                                        ? tuning.decode_batch_4_heads
                                                                             : tuning.decode_batch_more_heads;
   const uint32_t merge_batch =
       has_small_lanes(traits) ? tuning.decode_merge_batch_small_lanes : tuning.decode_merge_batch;
@@ -78,12 +91,13 @@ AttentionChoice choose_decode(const Target& target, const AttentionShape& shape)
                                                    .out_dtype = static_cast<uint32_t>(shape.out_dtype),
                                                    .soft_cap = shape.soft_cap,
                                                    .sinks = shape.sinks,
-                                                   .heads = heads,
+                                                   .rows = rows,
                                                    .key_lanes = std::bit_ceil(shape.head_dim / 8),
                                                    .subgroups = subgroups,
                                                    .batch = batch,
-                                                   .merge_batch = merge_batch}),
-          heads};
+                                                   .merge_batch = merge_batch,
+                                                   .has_runs = may_have_runs(shape)}),
+          rows};
 }
 
 // Enough groups to fill the device; each walks the items from its own on.
@@ -124,6 +138,21 @@ AttentionLaunch choose_merge(const Target& target, const AttentionShape& shape, 
   return launch;
 }
 
+// As many rows as the decode kernel has in a group, or computes beside each other for nothing: columns of matrices,
+// lanes or a tile's rows. A batch-invariant list of the kernel that has neither has as many rows as heads, so that a
+// token by itself takes no longer.
+void set_item_rows(const Target& target, AttentionTuning* attention) {
+  constexpr uint32_t kAnyItemRows = 8;  // of the kernels for any item: lanes, or the smallest tile's
+  const Traits& traits = target.traits;
+  const bool fills_matrices = has_fragment_kernel(traits, 128, KvDType::kF16);
+  if (has_decode_kernel(traits, 0) && !fills_matrices) {
+    attention->decode_item_rows = decode_rows_max(target);
+    return;
+  }
+  attention->decode_item_rows = fills_matrices ? traits.fragment.n : kAnyItemRows;
+  attention->invariant_item_rows = attention->decode_item_rows;
+}
+
 }  // namespace
 
 AttentionTuning attention_tuning(const Target& target) {
@@ -132,6 +161,7 @@ AttentionTuning attention_tuning(const Target& target) {
   attention.latent_split_keys = target.tuning.latent_split_keys;
   attention.splits_prompts = !target.traits.is_cpu;
   attention.decode_works = decode_works(target);
+  set_item_rows(target, &attention);
   set_prompt_tiles(target, &attention);
   return attention;
 }
@@ -159,8 +189,7 @@ Result<std::vector<AttentionLaunch>> choose_attention(const Target& target, cons
   const uint32_t works = std::max(decode_works(target) / shape.num_kv_heads, 1u);
   const uint32_t decode_items =
       shape.decode_only ? std::max(num_tokens * 8, works) : std::min(num_tokens * 8, 2 * works);
-  AttentionLaunch decode =
-      launch_of(target, shape, choose_decode(target, shape), decode_items, kDecodeItemTokens, kDecodeItems);
+  AttentionLaunch decode = launch_of(target, shape, choose_decode(target, shape), decode_items, 1, kDecodeItems);
   if (shape.decode_only) return std::vector<AttentionLaunch>{decode};
   // Prompts first, so that rows that decode take what they leave idle. The two write different rows of out and
   // different partial results.

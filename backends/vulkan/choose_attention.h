@@ -18,7 +18,7 @@ struct AttentionShape {
   DType out_dtype;
   bool soft_cap, sinks;
   uint32_t num_tokens;
-  bool batch_invariant, decode_only;
+  bool batch_invariant, decode_only, has_runs;
   bool prompts_alone = false;  // no decode items, and heads of out of another size
 
   uint32_t group_heads() const { return num_heads / num_kv_heads; }

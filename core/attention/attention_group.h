@@ -19,7 +19,7 @@ struct AttentionGroup {
   uint32_t first_tile(uint32_t position) const { return first_key(position) / kKeysMultiple * kKeysMultiple; }
 };
 
-// Rows of a step with at most this many tokens go to the decode kernel, one item a token and split.
+// Rows of a step with at most this many tokens go to the decode kernel.
 inline constexpr uint32_t kDecodeRowTokens = 4;
 
 }  // namespace llmrt

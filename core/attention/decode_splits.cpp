@@ -21,11 +21,12 @@ double merging(const AttentionCosts& costs, uint32_t splits) {
   return splits > 1 ? costs.decode_merge + costs.decode_partial * splits : 0;
 }
 
+// fn(begin, end): keys of the tokens that share items, `item_tokens` of a row.
 template <class Fn>
-void each_query(std::span<const RowRecord> rows, const AttentionGroup& group, Fn fn) {
+void each_run(std::span<const RowRecord> rows, uint32_t item_tokens, const AttentionGroup& group, Fn fn) {
   for (const RowRecord& row : rows)
-    for (uint32_t i = 0; row.num_tokens <= kDecodeRowTokens && i < row.num_tokens; ++i)
-      fn(group.first_tile(row.start + i), row.start + i + 1);
+    for (uint32_t i = 0; row.num_tokens <= kDecodeRowTokens && i < row.num_tokens; i += item_tokens)
+      fn(group.first_tile(row.start + i), row.start + std::min(i + item_tokens, row.num_tokens));
 }
 
 }  // namespace
@@ -38,6 +39,11 @@ uint32_t split_keys(uint32_t num_keys) {
 
 uint32_t invariant_split_keys(uint32_t num_keys) {
   return std::max(64u, std::bit_ceil(ceil_div(num_keys, kInvariantSplits)));
+}
+
+uint32_t decode_item_tokens(uint32_t item_rows, const AttentionGroup& group) {
+  if (group.is_latent || group.num_kv_heads == 0) return 1;
+  return std::clamp(item_rows / ceil_div(group.num_heads, group.num_kv_heads), 1u, kDecodeItemTokens);
 }
 
 uint32_t splits_max(uint32_t context_tokens) {
@@ -54,10 +60,11 @@ DecodeSplits choose_decode_splits(const AttentionTuning& tuning, std::span<const
                                   const AttentionGroup& group) {
   const AttentionCosts& costs = tuning.costs;
   const double room = tuning.decode_works;
-  uint32_t longest = 0, num_queries = 0;
-  each_query(rows, group, [&](uint32_t begin, uint32_t end) {
+  const uint32_t item_tokens = decode_item_tokens(tuning.decode_item_rows, group);
+  uint32_t longest = 0, num_runs = 0;
+  each_run(rows, item_tokens, group, [&](uint32_t begin, uint32_t end) {
     longest = std::max(longest, end - begin);
-    ++num_queries;
+    ++num_runs;
   });
   if (tuning.decode_works == 0 || longest == 0) return {};
   const uint32_t num_kv_heads = group.num_kv_heads;
@@ -67,19 +74,19 @@ DecodeSplits choose_decode_splits(const AttentionTuning& tuning, std::span<const
   for (uint32_t splits = 1; splits <= ceil_div(longest, least_keys); ++splits) {
     const uint32_t length = round_up(ceil_div(longest, splits), kKeysMultiple);
     double works = 0;
-    each_query(rows, group,
-               [&](uint32_t begin, uint32_t end) { works += ceil_div(end - begin, length) * num_kv_heads; });
+    each_run(rows, item_tokens, group,
+             [&](uint32_t begin, uint32_t end) { works += ceil_div(end - begin, length) * num_kv_heads; });
     if (splits > 1 && (length < least_keys || works > 4 * room)) break;
     const double full = std::floor(works / room), rest = works / room - full;
     const double cost = full * (length + (splits > 1 ? costs.decode_split_round : costs.decode_round)) +
                         last_round(length, rest) + merging(costs, splits);
     if (splits > 1 && cost >= least) continue;
-    best = {length, num_queries, length};
+    best = {length, num_runs, length};
     least = cost;
   }
-  const uint32_t whole = num_queries * num_kv_heads / tuning.decode_works * tuning.decode_works / num_kv_heads;
-  if (best.keys < longest || whole == 0 || whole == num_queries) return best;
-  const uint32_t few_works = (num_queries - whole) * num_kv_heads;
+  const uint32_t whole = num_runs * num_kv_heads / tuning.decode_works * tuning.decode_works / num_kv_heads;
+  if (best.keys < longest || whole == 0 || whole == num_runs) return best;
+  const uint32_t few_works = (num_runs - whole) * num_kv_heads;
   const uint32_t wanted = std::max(ceil_div(longest, std::max(tuning.decode_works / few_works, 1u)), least_keys);
   const uint32_t length = round_up(wanted, kKeysMultiple), splits = ceil_div(longest, length);
   const bool pays =

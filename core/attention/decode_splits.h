@@ -20,10 +20,14 @@ inline constexpr uint32_t kInvariantSplits = 4;
 // Most splits that one query token can have in a context of that many tokens.
 uint32_t splits_max(uint32_t context_tokens);
 
-// What a split of a decode item has at most, in this step: `keys` of the first `queries`, `last_keys` of the others.
-// 0 keys: as many as split_keys says.
+// Tokens of a row that are one decode item where a work computes so many rows, query tokens x query heads of a KV head.
+// Tokens of latent groups are items of their own.
+uint32_t decode_item_tokens(uint32_t item_rows, const AttentionGroup& group);
+
+// What a split of a decode item has at most, in this step: `keys` of the first `runs` of tokens that share items,
+// `last_keys` of the others. 0 keys: as many as split_keys says.
 struct DecodeSplits {
-  uint32_t keys = 0, queries = 0, last_keys = 0;
+  uint32_t keys = 0, runs = 0, last_keys = 0;
 };
 // All rows' keys are cut to much the same length: whole rows where they fill the device, shorter ones until the works
 // fill rounds of it. Few whole rows more than fill rounds are cut alone, so that the others do not wait long for them.

@@ -26,6 +26,10 @@ struct AttentionTuning {
   bool splits_prompts = true;
   uint32_t decode_works = 0;  // decode items x KV heads that are computed at a time; 0: rows are split by their length
   uint32_t latent_split_keys = 64;  // a split's fewest keys in a latent group
+  // Query tokens x query heads of a KV head that a decode work computes with each key that it reads: so many tokens of
+  // a row are one item (kDecodeItemTokens at most). 0: each is an item of its own.
+  uint32_t decode_item_rows = 0;
+  uint32_t invariant_item_rows = 0;  // the same in batch-invariant steps
   AttentionCosts costs;
 };
 

@@ -1,6 +1,7 @@
 #include "core/attention/work_lists.h"
 
 #include <algorithm>
+#include <array>
 #include <tuple>
 
 #include "core/attention/rounds.h"
@@ -15,6 +16,7 @@ void WorkLists::make(std::span<const RowRecord> rows, const AttentionGroup& grou
   work_ = work;
   const PromptSplits prompt = prompt_splitter_.choose(rows, group);
   const DecodeSplits decode = choose_decode_splits(tuning_, rows, group);
+  item_tokens_ = decode_item_tokens(batch_invariant ? tuning_.invariant_item_rows : tuning_.decode_item_rows, group);
   uint32_t stretch = batch_invariant ? 0 : 1;
   do {
     work_->clear();
@@ -38,19 +40,40 @@ void WorkLists::make(std::span<const RowRecord> rows, const AttentionGroup& grou
 // come.
 void WorkLists::add_items(const RowRecord& row, uint32_t stretch, PromptSplits* prompt, DecodeSplits* decode) {
   if (row.num_tokens > kDecodeRowTokens && stretch > 0) return add_prompt_items(row, stretch, prompt);
-  for (uint32_t i = 0; i < row.num_tokens; ++i) {
-    const uint32_t num_keys = row.start + i + 1;
+  const size_t items_first = work_->decode_items.size();
+  for (uint32_t i = 0, count; i < row.num_tokens; i += count) {
+    count = stretch > 0 ? std::min(item_tokens_, row.num_tokens - i) : invariant_run(row, i);
+    const uint32_t num_keys = row.start + i + count;
     if (stretch > 0 && decode->keys > 0) {
       const uint32_t begin = group_->first_tile(row.start + i);
-      const uint32_t keys = decode->queries > 0 ? decode->keys : decode->last_keys;
-      if (decode->queries > 0) --decode->queries;
+      const uint32_t keys = decode->runs > 0 ? decode->keys : decode->last_keys;
+      if (decode->runs > 0) --decode->runs;
       const uint32_t num_splits = ceil_div(num_keys - begin, keys * stretch);
-      add_decode_items(row, i, begin, round_up(ceil_div(num_keys - begin, num_splits), kKeysMultiple));
+      add_decode_items(row, i, count, begin, round_up(ceil_div(num_keys - begin, num_splits), kKeysMultiple));
       continue;
     }
     const uint32_t length = stretch > 0 ? split_keys(num_keys) * stretch : invariant_split_keys(num_keys);
-    add_decode_items(row, i, group_->first_key(row.start + i) / length * length, length);
+    add_decode_items(row, i, count, group_->first_key(row.start + i) / length * length, length);
   }
+  // Works on the same keys are neighbours, so that one of them brings the keys to the cache for the others.
+  const auto items = std::span(work_->decode_items).subspan(items_first);
+  if (item_tokens_ > 1)
+    std::ranges::sort(items, {},
+                      [](const AttentionItem& item) { return std::tuple(item.key_begin, item.token_first); });
+}
+
+// How many of the row's tokens from the `i`th on are cut alike: at the same keys into as many splits, from the same
+// tile of keys on.
+uint32_t WorkLists::invariant_run(const RowRecord& row, uint32_t i) const {
+  const auto cut_of = [&](uint32_t position) {
+    const uint32_t length = invariant_split_keys(position + 1), begin = group_->first_key(position) / length;
+    return std::array{length, begin, ceil_div(position + 1, length), group_->first_tile(position)};
+  };
+  const uint32_t most = std::min(item_tokens_, row.num_tokens - i);
+  const auto first = cut_of(row.start + i);
+  uint32_t count = 1;
+  while (count < most && cut_of(row.start + i + count) == first) ++count;
+  return count;
 }
 
 void WorkLists::add_prompt_items(const RowRecord& row, uint32_t stretch, PromptSplits* prompt) {
@@ -71,16 +94,21 @@ void WorkLists::add_prompt_items(const RowRecord& row, uint32_t stretch, PromptS
   }
 }
 
-// The row's `i`th token in splits of `length` keys from `begin` on, which is at or before the window's first key.
-void WorkLists::add_decode_items(const RowRecord& row, uint32_t i, uint32_t begin, uint32_t length) {
-  const uint32_t position = row.start + i, num_keys = position + 1, num_splits = ceil_div(num_keys - begin, length);
+// `count` of the row's tokens from the `i`th on in splits of `length` keys from `begin` on, which is at or before the
+// first key in the first one's window. Splits may hold keys that not all of the tokens see.
+void WorkLists::add_decode_items(const RowRecord& row, uint32_t i, uint32_t count, uint32_t begin, uint32_t length) {
+  const uint32_t position = row.start + i, num_keys = position + count, num_splits = ceil_div(num_keys - begin, length);
   const bool merge = num_splits > 1;
-  const uint32_t merge_idx = static_cast<uint32_t>(work_->merge_items.size());
-  if (merge) work_->merge_items.push_back({row.token_first + i, work_->num_partials, num_splits});
-  for (uint32_t from = begin; from < num_keys; from += length) {
-    work_->decode_items.push_back({row.slot, row.token_first + i, 1, position,
+  const uint32_t merge_idx = static_cast<uint32_t>(work_->merge_items.size()), partial = work_->num_partials;
+  for (uint32_t token = 0; merge && token < count; ++token) {
+    work_->merge_items.push_back({row.token_first + i + token, work_->num_partials, num_splits});
+    work_->num_partials += num_splits;
+  }
+  for (uint32_t split = 0; split < num_splits; ++split) {
+    const uint32_t from = begin + split * length;
+    work_->decode_items.push_back({row.slot, row.token_first + i, count, position,
                                    std::max(from, group_->first_key(position)), std::min(from + length, num_keys),
-                                   merge ? static_cast<int32_t>(work_->num_partials++) : -1, merge_idx});
+                                   merge ? static_cast<int32_t>(partial + split) : -1, merge_idx});
   }
 }
 

@@ -24,13 +24,15 @@ class WorkLists {
  private:
   void add_items(const RowRecord& row, uint32_t stretch, PromptSplits* prompt, DecodeSplits* decode);
   void add_prompt_items(const RowRecord& row, uint32_t stretch, PromptSplits* prompt);
-  void add_decode_items(const RowRecord& row, uint32_t token, uint32_t begin, uint32_t length);
+  uint32_t invariant_run(const RowRecord& row, uint32_t i) const;
+  void add_decode_items(const RowRecord& row, uint32_t i, uint32_t count, uint32_t begin, uint32_t length);
 
   const AttentionTuning tuning_;
   uint32_t partials_max_ = ~0u;
   PromptSplitter prompt_splitter_;
   const AttentionGroup* group_ = nullptr;  // at work
   AttentionWork* work_ = nullptr;
+  uint32_t item_tokens_ = 1;          // of decode items, at most
   std::vector<uint32_t> split_ends_;  // of the prompt item at work
 };
 

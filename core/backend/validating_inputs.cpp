@@ -284,7 +284,20 @@ struct ForwardChecker {
     });
   }
 
-  void check_item(const std::string& where, uint32_t group, const AttentionItem& item, uint32_t tokens_max) {
+  // Of the `t`th token of a decode item.
+  void check_merge(const std::string& where, const AttentionWork& work, const AttentionItem& item, uint32_t t) {
+    const MergeItem &first = work.merge_items[item.merge_idx], &merge = work.merge_items[item.merge_idx + t];
+    const uint64_t partial = static_cast<uint32_t>(item.partial) + uint64_t{t} * first.num_partials;
+    if (partial < merge.partial_first || partial - merge.partial_first >= merge.num_partials)
+      report.fail(where, "merge_idx", fmt::format("a merge of partial {}", partial), item.merge_idx + t);
+    if (item.num_tokens > 1 && (merge.num_partials != first.num_partials || merge.token != item.token_first + t))
+      report.fail(where, "merge_idx",
+                  fmt::format("a merge of {} partials of token {}", first.num_partials, item.token_first + t),
+                  fmt::format("{} of token {}", merge.num_partials, merge.token));
+  }
+
+  void check_item(const std::string& where, uint32_t group, const AttentionItem& item, uint32_t tokens_max,
+                  uint32_t partial_stride) {
     if (item.num_tokens == 0 || item.num_tokens > tokens_max)
       report.fail(where, "num_tokens", fmt::format("1 to {}", tokens_max), item.num_tokens);
     if (!report.below(where, "slot", item.slot, slots.size()) ||
@@ -304,21 +317,21 @@ struct ForwardChecker {
       if (block_of(group, item.slot, key) < 0)
         report.fail(where, "block table", fmt::format("a block of group {} for key {}", group, key), "none");
     if (item.partial >= 0)
-      report.at_most(where, "partials",
-                     uint64_t(item.partial) + (item.num_tokens - 1) * uint64_t{item.partial_stride} + 1,
+      report.at_most(where, "partials", uint64_t(item.partial) + (item.num_tokens - 1) * uint64_t{partial_stride} + 1,
                      limits.state.partials_max);
   }
 
   // The lists of every group that attention looks at, once.
   void check_items() {
-    std::set<uint32_t> groups;
+    std::set<uint32_t> groups, latent_groups;
     for (const Op& op : list.ops) {
       if (const auto* paged = std::get_if<PagedAttention>(&op)) groups.insert(paged->kv_group);
-      if (const auto* latent = std::get_if<LatentAttention>(&op)) groups.insert(latent->kv_group);
+      if (const auto* latent = std::get_if<LatentAttention>(&op)) latent_groups.insert(latent->kv_group);
     }
     for (const Op& op : list.ops)
       if (const auto* expand = std::get_if<ExpandLatent>(&op)) check_expands(*expand);
-    for (const uint32_t group : groups) check_items(group);
+    for (const uint32_t group : groups) check_items(group, list.has_runs ? kDecodeItemTokens : 1);
+    for (const uint32_t group : latent_groups) check_items(group, 1);
     for (const Op& op : list.ops)
       if (const auto* paged = std::get_if<PagedAttention>(&op); paged && paged->value_dim > 0)
         check_expanded(paged->kv_group);
@@ -370,7 +383,8 @@ struct ForwardChecker {
       }
     }
   }
-  void check_items(uint32_t group) {
+  // run_max: tokens of a decode item.
+  void check_items(uint32_t group, uint32_t run_max) {
     const AttentionWork& work = in.attention[group];
     const std::string of_group = group == 0 ? "" : fmt::format("group {}: ", group);
     if (list.decode_only)
@@ -378,15 +392,17 @@ struct ForwardChecker {
     for (size_t i = 0; i < work.decode_items.size() && report.ok(); ++i) {
       const AttentionItem& item = work.decode_items[i];
       const std::string where = fmt::format("{}decode_items[{}]", of_group, i);
-      check_item(where, group, item, kDecodeItemTokens);
-      if (item.partial < 0 || !report.below(where, "merge_idx", item.merge_idx, work.merge_items.size())) continue;
-      const MergeItem& merge = work.merge_items[item.merge_idx];
-      const uint32_t partial = static_cast<uint32_t>(item.partial);
-      if (partial < merge.partial_first || partial - merge.partial_first >= merge.num_partials)
-        report.fail(where, "merge_idx", fmt::format("a merge of partial {}", partial), item.merge_idx);
+      const bool merges = item.partial >= 0;
+      if (merges && !report.below(where, "merge_idx", uint64_t{item.merge_idx} + std::max(item.num_tokens, 1u) - 1,
+                                  work.merge_items.size()))
+        continue;
+      const uint32_t stride = merges ? work.merge_items[item.merge_idx].num_partials : 1;
+      check_item(where, group, item, run_max, stride);
+      for (uint32_t t = 0; merges && report.ok() && t < item.num_tokens; ++t) check_merge(where, work, item, t);
     }
     for (size_t i = 0; i < work.prompt_items.size() && report.ok(); ++i)
-      check_item(fmt::format("{}prompt_items[{}]", of_group, i), group, work.prompt_items[i], kPromptItemTokens);
+      check_item(fmt::format("{}prompt_items[{}]", of_group, i), group, work.prompt_items[i], kPromptItemTokens,
+                 work.prompt_items[i].partial_stride);
     for (size_t i = 0; i < work.merge_items.size() && report.ok(); ++i) {
       const MergeItem& merge = work.merge_items[i];
       const std::string where = fmt::format("{}merge_items[{}]", of_group, i);

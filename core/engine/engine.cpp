@@ -236,12 +236,17 @@ Result<bool> Engine::Impl::prepare_next() {
   const bool decodes = config.batch_invariant || prepared_tokens <= config.sequences_max * kDecodeRowTokens;
   const bool prompts = !config.batch_invariant && prepared_tokens > kDecodeRowTokens;
   const bool invariant = config.batch_invariant;
+  // Where nobody asks for drafts by default, and prompts do not make runs, the first step that has some compiles them.
+  const bool runs =
+      prepared_tokens > 1 && (invariant || config.ngram_drafts) && lowering->decode_item_tokens(invariant).most > 1;
   Status status;
   for (const bool with_adapters : {false, true}) {
     if (with_adapters && !adapters) continue;
     for (const bool decode_only : {true, false})
-      if (status && (decode_only ? decodes : prompts))
-        status = backend->prepare(lowering->forward_list(prepared_tokens, invariant, decode_only, with_adapters));
+      for (const bool has_runs : {false, true})
+        if (status && (decode_only ? decodes : prompts) && (!has_runs || runs))
+          status = backend->prepare(
+              lowering->forward_list(prepared_tokens, invariant, decode_only, with_adapters, has_runs));
     if (status && samples) status = backend->prepare(lowering->sample_list(prepared_tokens, invariant, with_adapters));
   }
   if (status) return true;
@@ -579,6 +584,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, std::
   if (scheduler.prefix_cache != PrefixCacheKind::kOff || scheduler.host_blocks > 0)
     scheduler.cache_identity = cache_identity(*impl->model, impl->config);
   scheduler.cost_prior = warm->cost_prior;
+  scheduler.decode_item_tokens = impl->lowering->decode_item_tokens(impl->config.batch_invariant).least;
   const PoolShapes shapes(impl->model->config, impl->config);
   const auto groups = shapes.groups(impl->memory_plan.num_blocks, impl->memory_plan.num_host_blocks);
   Result<std::unique_ptr<DiskTier>> disk =

@@ -20,6 +20,7 @@ const SealedList& find_or_build(std::map<ListKey, SealedList>* lists, ListKey ke
   OpList list = build();
   list.batch_invariant = key.batch_invariant;
   list.decode_only = key.decode_only;
+  list.has_runs = key.has_runs;
   return lists->try_emplace(key, std::move(list)).first->second;
 }
 
@@ -117,18 +118,31 @@ void Lowering::set_expanded_pool(const KvGroup& pool) {
 }
 
 const SealedList& Lowering::forward_list(uint32_t num_tokens, bool batch_invariant, bool decode_only, bool has_adapters,
-                                         uint32_t expanded_heads) {
+                                         bool has_runs, uint32_t expanded_heads) {
   const uint32_t bucket = std::min(step_size_from(num_tokens), step_tokens_max_);
-  return find_or_build(&forward_lists_, {bucket, batch_invariant, decode_only, has_adapters, expanded_heads}, [&] {
-    return build_forward(*model_, caps_, bucket, has_adapters ? adapter_rank_ : 0,
-                         {expanded_shape_.expanded_group, expanded_heads});
-  });
+  return find_or_build(&forward_lists_, {bucket, batch_invariant, decode_only, has_adapters, has_runs, expanded_heads},
+                       [&] {
+                         return build_forward(*model_, caps_, bucket, has_adapters ? adapter_rank_ : 0,
+                                              {expanded_shape_.expanded_group, expanded_heads});
+                       });
 }
 
 const SealedList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant, bool has_adapters) {
   const uint32_t bucket = std::min(step_size_from(num_sampled), sample_rows_max_);
-  return find_or_build(&sample_lists_, {bucket, batch_invariant, false, has_adapters, 0},
+  return find_or_build(&sample_lists_, {bucket, batch_invariant, false, has_adapters, false, 0},
                        [&] { return build_sample(*model_, caps_, bucket, has_adapters ? adapter_rank_ : 0); });
+}
+
+Lowering::ItemTokens Lowering::decode_item_tokens(bool batch_invariant) const {
+  const AttentionTuning& tuning = caps_.attention;
+  const uint32_t rows = batch_invariant ? tuning.invariant_item_rows : tuning.decode_item_rows;
+  ItemTokens tokens{.least = kDecodeItemTokens};
+  for (const AttentionGroup& group : groups_) {
+    if (group.num_heads == 0) continue;
+    const uint32_t found = llmrt::decode_item_tokens(rows, group);
+    tokens = {std::min(tokens.least, found), std::max(tokens.most, found)};
+  }
+  return tokens;
 }
 
 void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
@@ -190,15 +204,18 @@ void Lowering::lower_forward(const IterationPlan& plan, LoweredStep* step) {
   bool decode_only = batch_invariant || std::ranges::all_of(plan.rows, [](const PlanRow& row) {
                        return row.num_tokens <= kDecodeRowTokens;
                      });
+  bool has_runs = false;
   for (size_t g = 0; g < groups_.size(); ++g) {
     if (groups_[g].num_heads == 0) continue;
     work_lists_.make(forward_.rows, groups_[g], batch_invariant, &forward_.attention[g]);
     decode_only &= forward_.attention[g].prompt_items.empty();
+    has_runs |= std::ranges::any_of(forward_.attention[g].decode_items,
+                                    [](const AttentionItem& item) { return item.num_tokens > 1; });
   }
   const bool expands = !decode_only && lower_expanded();
   step->memory = plan.moves_blocks() ? &memory_list_ : nullptr;
   step->forward = &forward_list(static_cast<uint32_t>(plan.tokens.size()), batch_invariant, decode_only,
-                                !forward_.adapter_items.empty(), expands ? expanded_rows_.heads() : 0);
+                                !forward_.adapter_items.empty(), has_runs, expands ? expanded_rows_.heads() : 0);
   pack(forward_, &step->forward_words);
 }
 

@@ -23,7 +23,7 @@ std::vector<AttentionGroup> attention_groups(const ModelConfig& config);
 
 struct ListKey {
   uint32_t bucket;
-  bool batch_invariant, decode_only, has_adapters;
+  bool batch_invariant, decode_only, has_adapters, has_runs;
   uint32_t expanded_heads;  // at a time, of rows whose latents are expanded; 0: no row's are
   auto operator<=>(const ListKey&) const = default;
 };
@@ -79,11 +79,16 @@ class Lowering {
 
   // The list of the bucket that holds so many.
   const SealedList& forward_list(uint32_t num_tokens, bool batch_invariant = false, bool decode_only = false,
-                                 bool has_adapters = false, uint32_t expanded_heads = 0);
+                                 bool has_adapters = false, bool has_runs = false, uint32_t expanded_heads = 0);
   // All of them, of a model whose latents may be expanded; else 0.
   uint32_t expanded_heads() const { return expanded_shape_.num_heads; }
   // What its lists expand.
   const ExpandedShape& expanded_shape() const { return expanded_shape_; }
+  // Tokens of a row that may share decode items, in the KV groups with the fewest and the most of them.
+  struct ItemTokens {
+    uint32_t least = 1, most = 1;
+  };
+  ItemTokens decode_item_tokens(bool batch_invariant) const;
   const SealedList& sample_list(uint32_t num_sampled, bool batch_invariant = false, bool has_adapters = false);
   const SealedList& memory_list() const { return memory_list_; }
   // Sizes of everything that `backend` allocates once. kv_tokens_max: an upper bound of the pool.

@@ -99,7 +99,7 @@ Status compile_first_lists(const EngineConfig& config, Lowering* lowering, Backe
       lists.push_back(&lowering->forward_list(tokens, invariant, invariant || tokens == 1, adapters));
     for (const uint32_t tokens : {std::min(512u, config.step_tokens_max), config.step_tokens_max})
       if (const uint32_t heads = invariant ? 0 : lowering->expanded_heads(); heads > 0)
-        lists.push_back(&lowering->forward_list(tokens, false, false, adapters, heads));
+        lists.push_back(&lowering->forward_list(tokens, false, false, adapters, false, heads));
     for (const uint32_t sampled : {1u, config.sample_rows_max})
       lists.push_back(&lowering->sample_list(sampled, invariant, adapters));
   }

@@ -26,6 +26,8 @@ struct OpList {
   // No step that is run by it has prompt items: attention's kernels for those are not there. If it is not
   // batch-invariant, no row has more than kRingRowTokens tokens.
   bool decode_only = false;
+  // Decode items of its steps may hold several tokens of a row (a run). In other lists each holds one.
+  bool has_runs = false;
 
   // Rows of a kRouted tensor for each of the list's own, which are R in a list that samples and else T. 0 = no tensor
   // is routed.

@@ -36,6 +36,7 @@ uint64_t key_of(const OpList& list) {
   key.word(list.num_sampled);
   key.word(list.batch_invariant);
   key.word(list.decode_only);
+  key.word(list.has_runs);
   key.word(list.routed_per_row);
   for (const TensorDesc& t : list.tensors) {
     key.word(static_cast<uint64_t>(t.rows) | static_cast<uint64_t>(t.dtype) << 8 |

@@ -102,11 +102,14 @@ struct AttentionItem {
   int32_t partial;  // index of the first token's partial result, or -1: writes the output itself
   union {
     uint32_t partial_stride = 1;  // of a prompt item: from one token's partial result to the next one's
-    uint32_t merge_idx;           // of a decode item with a partial result: which merge item merges it
+    // Of a decode item with partial results: the merge item of its first token. Those of the others follow, with as
+    // many partial results each, and the first token's are followed by theirs.
+    uint32_t merge_idx;
   };
 };
 static_assert(sizeof(AttentionItem) == 32);
-inline constexpr uint32_t kDecodeItemTokens = 1;
+// Several only in steps of lists that say so (OpList::has_runs).
+inline constexpr uint32_t kDecodeItemTokens = 8;
 inline constexpr uint32_t kPromptItemTokens = 64;
 inline constexpr uint32_t kSplitPromptItemsMax = 128;  // of a step, that splitting may make
 

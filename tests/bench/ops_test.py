@@ -19,7 +19,7 @@ except ImportError:
     sys.exit(77)
 
 PROGRAM, SCHEMA = sys.argv[1:]
-STEPS = ["decode x2", "decode x2, 2 adapters", "prompt 16"]
+STEPS = ["decode x2 of 3 tokens", "decode x2, 2 adapters", "prompt 16"]
 
 
 def ops(*arguments):
@@ -67,6 +67,7 @@ def refused(found, *arguments):
 
 refused("--rows", "--rows", "0")
 refused("--runs", "--runs", "none")
+refused("--tokens", "--tokens", "9")
 refused("expected f16", "--kv", "f12")
 for text in ("4", "4:", ":1", "2:3", "70:65", "5000:1", "4:1x"):
     refused("expected ROWS:ADAPTERS", "-m", "synthetic:smollm2-135m:q4_1", "--adapted", text)
@@ -74,13 +75,13 @@ refused("no such synthetic shape", "-m", "synthetic:none:q4_0")
 refused("--json", "-m", "synthetic:smollm2-135m:q4_1", "--json", "/nowhere/x")
 with tempfile.TemporaryDirectory() as folder:
     path = os.path.join(folder, "ops.json")
-    run = ops("-m", "synthetic:smollm2-135m:q4_1", "-r", "2", "-p", "16", "--adapted", "2:2", "--adapter-rank", "8",
-              "--depth", "16", "--runs", "2", "--json", path)
+    run = ops("-m", "synthetic:smollm2-135m:q4_1", "-r", "2", "--tokens", "3", "-p", "16", "--adapted", "2:2",
+              "--adapter-rank", "8", "--depth", "16", "--runs", "2", "--json", path)
     if "found none" in run.stderr or "no device" in run.stderr:
         print("skipped:", run.stderr)
         sys.exit(77)
     assert run.returncode == 0, run
     check_record(json.load(open(path)))
-    for line in ["furthest from their limit", "decode x2, ", "  5. ", "Not compared with the reference"]:
+    for line in ["furthest from their limit", "decode x2 of 3 tokens, ", "  5. ", "Not compared with the reference"]:
         assert line in run.stdout, (line, run.stdout)
 print("ops measures what it says")

@@ -23,9 +23,7 @@ struct Device {
     if (work.stores + work.loads > 0) times.memory_ms = move_fixed + store * work.stores + load * work.loads;
     return times;
   }
-  double recompute_ms(double num_tokens) const {
-    return num_tokens * token + num_tokens * (num_tokens + 1) / 2 * pair;
-  }
+  double recompute_ms(double num_tokens) const { return num_tokens * token + num_tokens * (num_tokens + 1) / 2 * pair; }
   double swap_ms(double num_blocks) const { return move_fixed + num_blocks * (store + load); }
 };
 

@@ -1,14 +1,18 @@
 // What of a plan becomes the work lists of attention, and what identifies an engine's blocks. Method: plans by hand.
 #include "core/engine/lower.h"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <map>
 #include <ranges>
 #include <set>
+#include <span>
 #include <tuple>
+#include <utility>
 
 #include "core/attention/expanded_rows.h"
+#include "core/attention/work_lists.h"
 #include "core/base/checked_math.h"
 #include "core/engine/cache_identity.h"
 #include "core/engine/pool_sizing.h"
@@ -184,6 +188,42 @@ bool is_expanded(uint32_t start, uint32_t num_tokens) {
   return rows.heads() > 0;
 }
 
+// The keys that each token sees in its items, in the order of its partial results.
+std::vector<std::vector<std::pair<uint32_t, uint32_t>>> cuts_of(std::span<const RowRecord> rows,
+                                                                const AttentionGroup& group,
+                                                                const AttentionWork& work) {
+  const RowRecord& last = rows.back();
+  std::vector<std::vector<std::pair<uint32_t, uint32_t>>> cuts(last.token_first + last.num_tokens);
+  std::vector<std::map<uint32_t, std::pair<uint32_t, uint32_t>>> found(cuts.size());  // by partial result
+  for (const AttentionItem& item : work.decode_items)
+    for (uint32_t i = 0; i < item.num_tokens; ++i) {
+      const uint32_t token = item.token_first + i, position = item.position_first + i;
+      uint32_t partial = 0;
+      if (item.partial >= 0) {
+        const MergeItem& merge = work.merge_items.at(item.merge_idx + i);
+        CHECK(merge.token == token);
+        CHECK(merge.num_partials == work.merge_items[item.merge_idx].num_partials);
+        partial = static_cast<uint32_t>(item.partial) + i * merge.num_partials;
+        CHECK(partial - merge.partial_first < merge.num_partials);
+      }
+      const uint32_t begin = std::max(item.key_begin, group.first_key(position));
+      CHECK(found[token].emplace(partial, std::pair(begin, std::min(item.key_end, position + 1))).second);
+    }
+  for (const RowRecord& row : rows)
+    for (uint32_t i = 0; i < row.num_tokens; ++i) {
+      const uint32_t token = row.token_first + i, position = row.start + i;
+      uint32_t next = group.first_key(position);
+      for (const auto& [partial, keys] : found[token]) {
+        cuts[token].push_back(keys);
+        if (keys.first >= keys.second) continue;  // this token sees nothing of the split
+        CHECK(keys.first == next);
+        next = keys.second;
+      }
+      CHECK(next == position + 1);
+    }
+  return cuts;
+}
+
 }  // namespace
 
 TEST_CASE("latents are expanded for rows of so many tokens that it pays") {
@@ -307,6 +347,63 @@ TEST_CASE("what ops of both forms cost is what the choice between them counts") 
                expanded = build_forward(**model, caps, 2048, 0, {1, heads_at_a_time});
   CHECK(flops_of(absorbed, {}) == 47 * 2 * shape.absorbed_cost(6144, 2048));
   CHECK(flops_of(expanded, shape) == 47 * 2 * shape.expanded_cost(6144, 2048));
+}
+
+TEST_CASE("tokens of a row share items, and batch-invariant ones are cut as each is by itself") {
+  // Beside borders of splits: 64 keys and 256, and where a split's length doubles.
+  const std::vector<RowRecord> rows = {{0, 250, 4, 0},    {1, 0, 3, 4},     {2, 1022, 4, 7},  {3, 63, 1, 11},
+                                       {4, 9000, 4, 12},  {5, 2047, 2, 16}, {6, 4090, 8, 18}, {7, 117, 4, 26},
+                                       {8, 31000, 4, 30}, {9, 60, 8, 34}};
+  for (const uint32_t window : {0u, 100u, 4096u})
+    for (const uint32_t decode_works : {0u, 64u, 4000u})
+      for (const bool batch_invariant : {false, true}) {
+        INFO(window << " " << decode_works << " " << batch_invariant);
+        const AttentionGroup group{8, 2, window};  // four heads: 16 rows are four tokens
+        AttentionTuning tuning = measured_caps().attention;
+        tuning.decode_works = decode_works;
+        AttentionWork alone, shared;
+        WorkLists(tuning).make(rows, group, batch_invariant, &alone);
+        tuning.decode_item_rows = tuning.invariant_item_rows = 16;
+        WorkLists(tuning).make(rows, group, batch_invariant, &shared);
+        CHECK(std::ranges::all_of(alone.decode_items, [](const AttentionItem& i) { return i.num_tokens == 1; }));
+        CHECK(std::ranges::any_of(shared.decode_items, [](const AttentionItem& i) { return i.num_tokens == 4; }));
+        CHECK(std::ranges::all_of(shared.decode_items, [](const AttentionItem& i) { return i.num_tokens <= 4; }));
+        std::vector<RowRecord> decoding;
+        for (const RowRecord& row : rows)
+          if (batch_invariant || row.num_tokens <= kDecodeRowTokens) decoding.push_back(row);
+        if (!batch_invariant) {
+          std::erase_if(decoding, [](const RowRecord& row) { return row.token_first > 30; });
+          cuts_of(decoding, group, shared);
+          continue;
+        }
+        CHECK(cuts_of(decoding, group, shared) == cuts_of(decoding, group, alone));
+        for (const AttentionItem& item : shared.decode_items)
+          CHECK(group.first_tile(item.position_first) == group.first_tile(item.position_first + item.num_tokens - 1));
+      }
+  // Many heads leave no room for a second token, and latents are read for one.
+  CHECK(decode_item_tokens(16, {32, 2, 0}) == 1);
+  CHECK(decode_item_tokens(16, {7, 1, 0}) == 2);
+  CHECK(decode_item_tokens(64, {4, 4, 0}) == kDecodeItemTokens);
+  CHECK(decode_item_tokens(0, {4, 4, 0}) == 1);
+  CHECK(decode_item_tokens(64, {4, 1, 0, true}) == 1);
+}
+
+TEST_CASE("a step whose rows have runs has a list of its own") {
+  Caps caps = measured_caps();
+  caps.attention.decode_item_rows = 16;
+  Lowering lowering(make_fake_model(), caps, 64, 64, {{8, 2, 0}});
+  LoweredStep runs, alone;
+  IterationPlan plan = decode_plan(2, 100);
+  lowering.lower_forward(plan, &alone);
+  CHECK_FALSE(alone.forward->list.has_runs);
+  plan.rows.back().num_tokens = 3;
+  plan.tokens.resize(4);
+  lowering.lower_forward(plan, &runs);
+  CHECK(runs.forward->list.has_runs);
+  CHECK(runs.forward->list.decode_only);
+  CHECK(runs.forward->key != lowering.forward_list(4, false, true).key);
+  CHECK(lowering.decode_item_tokens(false).least == 4);
+  CHECK(lowering.decode_item_tokens(true).most == 1);
 }
 
 TEST_CASE("rows that decode are split evenly, as fills the device") {

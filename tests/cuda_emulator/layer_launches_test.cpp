@@ -192,6 +192,16 @@ TEST_CASE("attention's launches are pinned", "[program]") {
         "attention_prompt_warpgroups f16 heads of 128\nattention_decode_ring f16 heads of 128 next-is-early\n"
         "attention_merge f16 heads of 128 prompts-alone\n");
   CHECK(attention_of("a100", 16, true, {}) == "attention_decode f16 heads of 128\nattention_merge f16 heads of 128\n");
+  const auto runs_of = [](const char* device) {
+    const FakeWeights weights("f16", {});
+    OpList list = parse_list("attend q -> a!\n", weights, 8);
+    list.tensors[0].columns = 4096 + 2 * 1024;
+    list.decode_only = list.has_runs = true;
+    const Launch launch = compiled(list, weights.inputs(device)).launches.front();
+    return fmt::format("{} {}", launch.choice.kernel, launch.choice.variant);
+  };
+  CHECK(runs_of("h100") == "attention_decode_ring f16 heads of 128 next-is-early runs");
+  CHECK(runs_of("a100") == "attention_decode f16 heads of 128 runs");
   const TextShape long_heads{.width = 2304, .ffn = 9216, .heads = 8, .kv_heads = 4, .dim = 256};
   CHECK(attention_of("h100", 16, false, long_heads).starts_with("attention_prompt f16 heads of 256 keys=64\n"));
   CHECK(attention_of("a100", 16, false, long_heads).starts_with("attention_prompt f16 heads of 256 keys=16\n"));

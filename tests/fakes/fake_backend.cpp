@@ -285,13 +285,16 @@ Result<std::vector<uint64_t>> FakeBackend::attend(const ForwardInputs& in, uint3
   for (const auto* items : {&work.decode_items, &work.prompt_items}) {
     for (const AttentionItem& item : *items) {
       if (item.token_first + item.num_tokens > out.size()) return refuse("attention item beyond the tokens");
+      const size_t stride = items == &work.prompt_items ? item.partial_stride
+                            : item.partial < 0          ? 0
+                                                        : work.merge_items.at(item.merge_idx).num_partials;
       for (uint32_t i = 0; i < item.num_tokens; ++i) {
         const Result<uint64_t> sum = attend_token(item, i, group, layer);
         if (!sum) return sum.error();
         if (item.partial < 0) {
           out[item.token_first + i] = *sum;
         } else {
-          partials.at(static_cast<size_t>(item.partial) + size_t{i} * item.partial_stride) = *sum;
+          partials.at(static_cast<size_t>(item.partial) + i * stride) = *sum;
         }
       }
     }

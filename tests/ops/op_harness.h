@@ -81,8 +81,11 @@ struct Step {
   void add_update(RowUpdateKind kind, uint32_t slot, uint32_t arg0, uint32_t arg1,
                   const std::vector<uint32_t>& payload = {});
   // Work items of row `row_idx`: decode items with splits of `split_keys` keys (counted from position 0) and their
-  // merges, or prompt tiles of kPromptItemTokens. A window drops the splits that it hides.
-  void add_decode_items(uint32_t row_idx, uint32_t split_keys, uint32_t window = 0, uint32_t kv_group = 0);
+  // merges, or prompt tiles of kPromptItemTokens. A window drops the splits that it hides. With `item_tokens` above 1
+  // so many tokens are one decode item; in a batch-invariant list only those that have the same splits and the same
+  // first tile of keys.
+  void add_decode_items(uint32_t row_idx, uint32_t split_keys, uint32_t window = 0, uint32_t kv_group = 0,
+                        uint32_t item_tokens = 1);
   void add_prompt_items(uint32_t row_idx, uint32_t window = 0, uint32_t splits = 1, uint32_t kv_group = 0);
 };
 

@@ -1,5 +1,6 @@
 // Building steps: tensors with guards, rows, row updates and attention work lists.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "core/base/checked_math.h"
@@ -90,23 +91,36 @@ void Step::patch_table(uint32_t slot, uint32_t first, const std::vector<uint32_t
   add_update(RowUpdateKind::kPatchTable, slot, first, kv_group, blocks);
 }
 
-void Step::add_decode_items(uint32_t row_idx, uint32_t split_keys, uint32_t window, uint32_t kv_group) {
+void Step::add_decode_items(uint32_t row_idx, uint32_t split_keys, uint32_t window, uint32_t kv_group,
+                            uint32_t item_tokens) {
   const RowRecord& row = forward_inputs.rows[row_idx];
   AttentionWork& work = forward_inputs.attention[kv_group];
-  for (uint32_t i = 0; i < row.num_tokens; ++i) {
-    const uint32_t token = row.token_first + i, position = row.start + i;
-    const uint32_t visible = window > 0 && position + 1 > window ? position + 1 - window : 0;
-    const uint32_t split_first = visible / split_keys, split_end = position / split_keys + 1;
-    const uint32_t num_splits = split_end - split_first;
+  const auto visible_at = [&](uint32_t position) {
+    return window > 0 && position + 1 > window ? position + 1 - window : 0;
+  };
+  constexpr uint32_t kTileKeys = 16;
+  const auto cut_at = [&](uint32_t position) {
+    const uint32_t visible = visible_at(position);
+    return std::array{visible / split_keys, position / split_keys, visible / kTileKeys};
+  };
+  for (uint32_t i = 0, count; i < row.num_tokens; i += count) {
+    const uint32_t token = row.token_first + i, position = row.start + i, visible = visible_at(position);
+    count = std::min(item_tokens, row.num_tokens - i);
+    while (forward.batch_invariant && cut_at(position + count - 1) != cut_at(position)) --count;
+    forward.has_runs |= count > 1;
+    const uint32_t position_last = position + count - 1;
+    const uint32_t split_first = visible / split_keys, num_splits = position_last / split_keys + 1 - split_first;
     const uint32_t merge_idx = static_cast<uint32_t>(work.merge_items.size());
-    for (uint32_t split = split_first; split < split_end; ++split) {
-      const int32_t partial = num_splits == 1 ? -1 : static_cast<int32_t>(work.num_partials + split - split_first);
-      work.decode_items.push_back({row.slot, token, 1, position, std::max(split * split_keys, visible),
-                                   std::min((split + 1) * split_keys, position + 1), partial, merge_idx});
+    for (uint32_t split = 0; split < num_splits; ++split) {
+      const uint32_t from = (split_first + split) * split_keys;
+      work.decode_items.push_back({row.slot, token, count, position, std::max(from, visible),
+                                   std::min(from + split_keys, position_last + 1),
+                                   num_splits == 1 ? -1 : static_cast<int32_t>(work.num_partials + split), merge_idx});
     }
-    if (num_splits == 1) continue;
-    work.merge_items.push_back({token, work.num_partials, num_splits});
-    work.num_partials += num_splits;
+    for (uint32_t t = 0; num_splits > 1 && t < count; ++t) {
+      work.merge_items.push_back({token + t, work.num_partials, num_splits});
+      work.num_partials += num_splits;
+    }
   }
 }
 

@@ -1,5 +1,5 @@
-// paged_attention: head ratios and sizes, block sizes, KV dtypes, one to many splits, prompt tiles with tails, mixed
-// batches, windows, soft caps and sinks. The blocks of a row lie scattered in the pool.
+// paged_attention: head ratios and sizes, block sizes, KV dtypes, one to many splits, runs of tokens, prompt tiles with
+// tails, mixed batches, windows, soft caps and sinks. The blocks of a row lie scattered in the pool.
 #include <algorithm>
 #include <catch2/catch_template_test_macros.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -35,6 +35,7 @@ struct Extras {
   int32_t sinks = -1;
   bool batch_invariant = false;
   bool queries_only = false;
+  uint32_t item_tokens = 1;  // of a decode item, at most
 };
 
 float direction(uint32_t dim) {
@@ -65,6 +66,7 @@ Case attention_case(const Shape& shape, KvDType dtype, const std::vector<RowSpec
   test_case.kv_exact = true;
 
   Step step;
+  step.forward.batch_invariant = extras.batch_invariant;
   const std::vector<uint32_t> blocks = random_blocks(num_blocks, num_blocks, rng);
   uint32_t next_block = 0;
   for (uint32_t r = 0; r < rows.size(); ++r) {
@@ -80,12 +82,11 @@ Case attention_case(const Shape& shape, KvDType dtype, const std::vector<RowSpec
     if (row.prompt)
       step.add_prompt_items(row_idx, extras.window, extras.prompt_splits);
     else
-      step.add_decode_items(row_idx, extras.split_keys, extras.window);
+      step.add_decode_items(row_idx, extras.split_keys, extras.window, 0, extras.item_tokens);
     test_case.name += fmt::format(" {}{}+{}", row.prompt ? "p" : "d", row.start, row.num_tokens);
   }
   step.set_bucket(std::max(extras.bucket, 1u));
   step.forward.decode_only = std::ranges::none_of(rows, &RowSpec::prompt);
-  step.forward.batch_invariant = extras.batch_invariant;
   const uint32_t live = static_cast<uint32_t>(step.forward_inputs.tokens.size());
   const uint32_t columns = (shape.heads + (extras.queries_only ? 0 : 2 * shape.kv_heads)) * shape.dim;
   std::vector<double> numbers = random_normal(rng, size_t{live} * columns);
@@ -99,6 +100,7 @@ Case attention_case(const Shape& shape, KvDType dtype, const std::vector<RowSpec
                                      dtype == KvDType::kF8Tensor ? KvTensorScales{0.003f, 0.02f} : KvTensorScales{},
                                      extras.sinks, extras.queries_only}};
   if (extras.queries_only) test_case.name += " queries only";
+  if (extras.item_tokens > 1) test_case.name += fmt::format(" runs of {}", extras.item_tokens);
   if (extras.sinks >= 0) test_case.name += extras.batch_invariant ? " sinks invariant" : " sinks";
   test_case.steps = {std::move(step)};
   return test_case;
@@ -236,6 +238,67 @@ ATTENTION_TEST("paged_attention lets sinks take part once") {
     suite.cases.push_back(attention_case(shape, D, mixed, {.bucket = 128, .sinks = sinks}, rng));
     suite.cases.push_back(
         attention_case(shape, D, mixed, {.bucket = 128, .window = 40, .prompt_splits = 3, .sinks = sinks}, rng));
+  }
+  run(suite);
+}
+
+// The same step twice: in runs, and with an item for each token.
+Case twice(const Shape& shape, KvDType dtype, const std::vector<RowSpec>& rows, Extras extras, std::mt19937_64& rng) {
+  extras.batch_invariant = true;
+  extras.item_tokens = 8;
+  std::mt19937_64 again = rng;
+  Case both = attention_case(shape, dtype, rows, extras, rng);
+  extras.item_tokens = 1;
+  both.steps.push_back(std::move(attention_case(shape, dtype, rows, extras, again).steps[0]));
+  both.check_tensors = [](const Outcome&, const Outcome& actual) {
+    std::vector<std::string> wrong;
+    if (actual.tensors[0].empty()) wrong.push_back("no tensors");
+    for (const auto& [id, bytes] : actual.tensors[0])
+      if (bytes != actual.tensors[1].at(id)) wrong.push_back(fmt::format("tensor {} has other bits in runs", id));
+    return wrong;
+  };
+  return both;
+}
+
+// Runs beside rows of one token and prompts: over borders of splits and blocks, with the last split hidden from the
+// first tokens. Batch-invariant ones have the bits of tokens by themselves.
+ATTENTION_TEST("paged_attention computes runs of tokens") {
+  auto rng = test_rng("attention runs");
+  Suite suite = make_suite();
+  const std::vector<RowSpec> decode = {{700, 3, false}, {0, 5, false},   {61, 8, false},
+                                       {300, 1, false}, {123, 2, false}, {254, 4, false}};
+  const std::vector<RowSpec> mixed = {{200, 2, false}, {0, 20, true}, {5, 1, false}, {129, 9, true}, {64, 4, false}};
+  for (const Shape& shape : {kAllShapes[0], kAllShapes[7]}) {
+    if (D != KvDType::kF16 && shape.dim != 64) continue;
+    suite.cases.push_back(attention_case(shape, D, decode, {.bucket = 24, .item_tokens = 8}, rng));
+    suite.cases.push_back(attention_case(shape, D, mixed, {.bucket = 40, .split_keys = 128, .item_tokens = 4}, rng));
+    for (const uint32_t window : {0u, 50u})
+      suite.cases.push_back(twice(shape, D, decode, {.bucket = 24, .split_keys = 128, .window = window}, rng));
+  }
+  run(suite);
+}
+
+TEST_CASE("paged_attention computes runs beside windows, soft caps, sinks and heads of any size", "[paged_attention]") {
+  auto rng = test_rng("attention runs beside");
+  Suite suite = make_suite();
+  const std::vector<RowSpec> rows = {{350, 4, false}, {5, 1, false}, {14, 3, false}, {38, 8, false}, {95, 2, false}};
+  const auto add = [&](const Shape& shape, Extras extras) {
+    extras.bucket = 24;
+    extras.item_tokens = 8;
+    suite.cases.push_back(attention_case(shape, KvDType::kF16, rows, extras, rng));
+  };
+  const Shape& common = kAllShapes[0];
+  const int32_t sinks = suite.add_f32(sinks_of(common.heads));
+  const std::vector<Peak> rises = {{40, 1}, {41, 2}, {90, 4}, {252, 8}, {352, 9}};
+  for (const uint32_t window : {1u, 50u, 100u}) add(common, {.split_keys = 128, .window = window, .sinks = sinks});
+  add(common, {.soft_cap = 2, .out = DType::kF16, .sinks = sinks});
+  add(common, {.peaks = rises});
+  add(common, {.queries_only = true});
+  suite.cases.push_back(twice(common, KvDType::kF16, rows, {.bucket = 24, .peaks = rises}, rng));
+  // Heads of 80 and 256 numbers, 7 and 20 of them a KV head.
+  for (const Shape& shape : {kAllShapes[3], kAllShapes[8], kAllShapes[11]}) {
+    add(shape, {.window = 50});
+    suite.cases.push_back(twice(shape, KvDType::kF16, rows, {.bucket = 24, .window = 40}, rng));
   }
   run(suite);
 }

@@ -711,6 +711,22 @@ TEST_CASE("validating refuses wrong inputs and names array and field", "[validat
       {"decode_items[0]: merge_idx: expected below 0", [](World& w) { w.work().merge_items.clear(); }},
       {"decode_items[1]: merge_idx: expected a merge of partial 1",
        [](World& w) { w.work().merge_items[0].num_partials = 1; }},
+      {"decode_items[0]: merge_idx: expected below 1", [](World& w) { w.work().decode_items[0].num_tokens = 2; }},
+      {"decode_items[2]: num_tokens: expected 1 to 1",
+       [](World& w) {
+         w.work().decode_items.push_back({0, 0, 3, 0, 0, 3, -1});
+       }},
+      {"decode_items[2]: num_tokens: expected 1 to 8",
+       [](World& w) {
+         w.forward.has_runs = true;
+         w.work().decode_items.push_back({0, 0, 9, 0, 0, 3, -1});
+       }},
+      {"decode_items[2]: merge_idx: expected a merge of 2 partials of token 0",
+       [](World& w) {
+         w.forward.has_runs = true;
+         w.work().merge_items.push_back({1, 2, 2});
+         w.work().decode_items.push_back({0, 0, 2, 0, 0, 2, 0, 0});
+       }},
       {"prompt_items: items of a decode-only list: expected at most 0", [](World& w) { w.forward.decode_only = true; }},
       {"merge_items[0]: partials: expected at most 4", [](World& w) { w.work().merge_items[0].num_partials = 5; }},
       {"merge_items[0]: token: expected below 4", [](World& w) { w.work().merge_items[0].token = 4; }},

@@ -114,11 +114,19 @@ struct Attention {
       out.set(token, (op.head_first + head) * op.value_dim + i, sum > 0 ? factor * partial.value[i] / sum : 0);
   }
 
-  static size_t partial_of(const AttentionItem& item, size_t i) {
-    return static_cast<size_t>(item.partial) + i * item.partial_stride;
+  // Of an item's `i`th token; `stride`: see stride_of.
+  static size_t partial_of(const AttentionItem& item, size_t i, size_t stride) {
+    return static_cast<size_t>(item.partial) + i * stride;
+  }
+  Result<size_t> stride_of(const AttentionItem& item, bool is_prompt) const {
+    if (item.partial < 0) return size_t{0};
+    if (is_prompt) return size_t{item.partial_stride};
+    if (item.merge_idx + uint64_t{item.num_tokens} > work.merge_items.size())
+      return bad("item merges [{}, +{}) of {}", item.merge_idx, item.num_tokens, work.merge_items.size());
+    return size_t{work.merge_items[item.merge_idx].num_partials};
   }
 
-  Status check_item(const AttentionItem& item, uint32_t tokens_max) const {
+  Status check_item(const AttentionItem& item, uint32_t tokens_max, size_t stride) const {
     if (item.slot >= m.slots.size()) return bad("item slot {} of {}", item.slot, m.slots.size());
     if (item.num_tokens == 0 || item.num_tokens > tokens_max || item.token_first + uint64_t{item.num_tokens} > live)
       return bad("item tokens [{}, +{}) of {}, at most {}", item.token_first, item.num_tokens, live, tokens_max);
@@ -131,13 +139,16 @@ struct Attention {
         return bad("item says slot {} position {} for token {}, its row slot {} position {}", item.slot,
                    item.position_first + i, token, row.slot, position);
     }
-    if (item.partial >= 0 && partial_of(item, item.num_tokens - 1) >= m.state.partials_max)
-      return bad("partial {} of {}", partial_of(item, item.num_tokens - 1), m.state.partials_max);
+    if (item.partial >= 0 && partial_of(item, item.num_tokens - 1, stride) >= m.state.partials_max)
+      return bad("partial {} of {}", partial_of(item, item.num_tokens - 1, stride), m.state.partials_max);
     return {};
   }
 
-  Status run_item(const AttentionItem& item, uint32_t tokens_max) {
-    if (Status status = check_item(item, tokens_max); !status) return status;
+  Status run_item(const AttentionItem& item, bool is_prompt) {
+    const Result<size_t> stride = stride_of(item, is_prompt);
+    if (!stride) return stride.error();
+    const uint32_t tokens_max = is_prompt ? kPromptItemTokens : kDecodeItemTokens;
+    if (Status status = check_item(item, tokens_max, *stride); !status) return status;
     const uint32_t position_last = item.position_first + item.num_tokens - 1;
     const Keys loaded{std::max(item.key_begin, std::min(first_visible(item.position_first), item.key_end)),
                       std::max(item.key_begin, std::min(item.key_end, position_last + 1))};
@@ -153,7 +164,7 @@ struct Attention {
         ++writers[token];
         continue;
       }
-      const size_t partial = partial_of(item, i);
+      const size_t partial = partial_of(item, i, *stride);
       if (partials.size() <= partial) partials.resize(partial + 1), partial_tokens.resize(partial + 1);
       if (!partials[partial].empty()) return bad("partial {} is written twice", partial);
       partials[partial].resize(op.num_heads);
@@ -174,7 +185,7 @@ struct Attention {
           if (item.partial < 0)
             write(token, head, partial);
           else
-            partials[partial_of(item, i)][head] = std::move(partial);
+            partials[partial_of(item, i, *stride)][head] = std::move(partial);
         }
       }
     }
@@ -242,9 +253,9 @@ struct Attention {
 Status run(Machine& m, const Attended& op) {
   Attention attention{m, op};
   for (const AttentionItem& item : attention.work.decode_items)
-    if (Status status = attention.run_item(item, kDecodeItemTokens); !status) return status;
+    if (Status status = attention.run_item(item, false); !status) return status;
   for (const AttentionItem& item : attention.work.prompt_items)
-    if (Status status = attention.run_item(item, kPromptItemTokens); !status) return status;
+    if (Status status = attention.run_item(item, true); !status) return status;
   for (const MergeItem& item : attention.work.merge_items)
     if (Status status = attention.run_merge(item); !status) return status;
   return attention.check_cover();

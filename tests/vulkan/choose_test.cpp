@@ -121,7 +121,8 @@ TEST_CASE("attention's kernels follow head, pool and list") {
                                                                         .sinks = false,
                                                                         .num_tokens = 64,
                                                                         .batch_invariant = false,
-                                                                        .decode_only = decode_only});
+                                                                        .decode_only = decode_only,
+                                                                        .has_runs = false});
     REQUIRE(launches);
     std::string names;
     for (const AttentionLaunch& launch : *launches)
@@ -138,6 +139,42 @@ TEST_CASE("attention's kernels follow head, pool and list") {
   CHECK(kernels("h200-t0", 64, KvDType::kF16, true) == "tile merge ");
   CHECK(kernels("lavapipe", 64, KvDType::kF8, true) == "lanes merge ");
   CHECK(kernels("xe", 128, KvDType::kF16, false) == "tile decode* merge ");
+}
+
+// In lists with runs a group has as many rows as it has room for, and no more groups than without. Batch-invariant
+// lists have one kernel, with and without.
+TEST_CASE("attention's kernels have rows for runs in lists that have some") {
+  const auto decode = [](const std::string& device, KvDType dtype, bool batch_invariant, bool has_runs) {
+    const Traits traits = fake_traits(device);
+    const auto launches = choose_attention({traits, default_tuning()}, {.head_dim = 128,
+                                                                        .num_heads = 32,
+                                                                        .num_kv_heads = 8,
+                                                                        .kv_dtype = dtype,
+                                                                        .out_dtype = DType::kF16,
+                                                                        .soft_cap = false,
+                                                                        .sinks = false,
+                                                                        .num_tokens = 8,
+                                                                        .batch_invariant = batch_invariant,
+                                                                        .decode_only = true,
+                                                                        .has_runs = has_runs});
+    REQUIRE(launches);
+    return print(launches->front());
+  };
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  for (const KvDType dtype : {KvDType::kF16, KvDType::kBF16}) {
+    INFO(kv_dtype_name(dtype));
+    CHECK(has(decode("h200", dtype, false, false), " rows=4 "));
+    CHECK(has(decode("h200", dtype, false, false), " has_runs=0"));
+    CHECK(has(decode("h200", dtype, false, true), " rows=8 "));
+    CHECK(has(decode("h200", dtype, false, true), " has_runs=1"));
+    CHECK(has(decode("h200", dtype, false, true), "x8x1"));
+    CHECK(has(decode("h200", dtype, true, false), " has_runs=1"));
+    CHECK(decode("h200", dtype, true, false) == decode("h200", dtype, true, true));
+  }
+  CHECK(attention_tuning({fake_traits("h200"), default_tuning()}).decode_item_rows == 8);
+  CHECK(attention_tuning({fake_traits("lavapipe"), default_tuning()}).invariant_item_rows == 8);
+  CHECK(attention_tuning({fake_traits("h200-t1"), default_tuning()}).invariant_item_rows == 0);
+  CHECK(attention_tuning({fake_traits("h200-t0"), default_tuning()}).invariant_item_rows == 8);
 }
 
 }  // namespace

@@ -34,6 +34,10 @@ Status attend_decode(const AttentionChoice& choice, const AttentionArgs& args, K
 // Merges its splits.
 Status attend_decode_by_ring(const AttentionChoice& choice, const AttentionArgs& args, KvDType dtype,
                              const OpContext& at);
+// The same where items may have several tokens.
+Status attend_runs(const AttentionChoice& choice, const AttentionArgs& args, KvDType dtype, const OpContext& at);
+Status attend_runs_by_ring(const AttentionChoice& choice, const AttentionArgs& args, KvDType dtype,
+                           const OpContext& at);
 Status attend_prompt(const AttentionChoice& choice, const AttentionArgs& args, KvDType dtype, const OpContext& at);
 // Heads of at most 128 numbers.
 Status attend_prompt_by_warpgroups(const AttentionChoice& choice, const AttentionArgs& args, KvDType dtype,

@@ -493,7 +493,7 @@ Status attend_latent(const LatentAttention& op, const LatentChoice& choice, cons
 
 // Rows of 64 where there are so many, and as many stages as there is room for.
 Status add_latent(const LatentAttention& op, bool is_prompt, const CompileInputs& inputs, Launches* out) {
-  const uint32_t item_rows = op.num_heads * (is_prompt ? kPromptItemTokens : kDecodeItemTokens);
+  const uint32_t item_rows = op.num_heads * (is_prompt ? kPromptItemTokens : 1);
   const uint32_t words = latent_words(op.row_dim()), room = inputs.device.shared_bytes_max;
   LatentChoice choice;
   choice.kernel = "latent_attention";

@@ -41,7 +41,8 @@ AttentionArgs args_of(const PagedAttention& op, const OpContext& at) {
 
 Status launch_attention(const PagedAttention& op, const AttentionChoice& choice, const OpContext& at) {
   constexpr Status (*kLaunches[])(const AttentionChoice&, const AttentionArgs&, KvDType, const OpContext&) = {
-      attend_prompt, attend_prompt_by_warpgroups, attend_decode, attend_decode_by_ring, merge_partials};
+      attend_prompt, attend_prompt_by_warpgroups, attend_decode, attend_decode_by_ring,
+      attend_runs,   attend_runs_by_ring,         merge_partials};
   const KvDType dtype = at.pools[op.kv_group].group.dtype;
   return kLaunches[static_cast<size_t>(choice.which)](choice, args_of(op, at), dtype, at);
 }

@@ -222,7 +222,7 @@ Status emit(Emitter& e, const LatentAttention& op) {
   const bool has_prompts = !e.list().decode_only;
   if (has_prompts)
     attend(kPromptItems, ceil_div(num_tokens, kPromptItemTokens) * 2, std::min(kPromptItemTokens, num_tokens), true);
-  attend(kDecodeItems, num_tokens * 4, kDecodeItemTokens, !has_prompts);
+  attend(kDecodeItems, num_tokens * 4, 1, !has_prompts);
   const KernelChoice merge{make_kernel<PagedAttentionMergeKernel>(is_cpu ? 8 : 64, {.head_dim = op.rank,
                                                                                     .kv_dtype = kv_dtype,
                                                                                     .out_dtype = out_dtype,

@@ -18,6 +18,7 @@ Status emit(Emitter& e, const PagedAttention& op) {
                              .num_tokens = e.list().num_tokens,
                              .batch_invariant = e.list().batch_invariant,
                              .decode_only = e.list().decode_only,
+                             .has_runs = e.list().has_runs,
                              .prompts_alone = op.value_dim > 0};
   auto launches = choose_attention(e.setting().target, shape);
   if (!launches) return launches.error();

@@ -14,18 +14,20 @@ struct PagedAttentionDecodeKernel {
     uint32_t out_dtype;
     uint32_t soft_cap;
     uint32_t sinks;
-    uint32_t heads;
+    uint32_t rows;
     uint32_t key_lanes;  // a power of two, at least head_dim / 8
     uint32_t subgroups;  // of the workgroup
     uint32_t batch;      // keys under way: a power of two, at most 16
     uint32_t merge_batch;
+    uint32_t has_runs;
   };
   static constexpr Constant<Constants> kConstants[] = {
       {"head_dim", &Constants::head_dim},   {"kv_dtype", &Constants::kv_dtype},
       {"out_dtype", &Constants::out_dtype}, {"soft_cap", &Constants::soft_cap},
-      {"sinks", &Constants::sinks},         {"heads", &Constants::heads},
+      {"sinks", &Constants::sinks},         {"rows", &Constants::rows},
       {"key_lanes", &Constants::key_lanes}, {"subgroups", &Constants::subgroups},
       {"batch", &Constants::batch},         {"merge_batch", &Constants::merge_batch},
+      {"has_runs", &Constants::has_runs},
   };
   using Push = PagedPush;
 };

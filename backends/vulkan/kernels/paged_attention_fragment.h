@@ -14,11 +14,12 @@ struct PagedAttentionFragmentKernel {
     uint32_t out_dtype;
     uint32_t soft_cap;
     uint32_t sinks;
-    uint32_t heads;      // at most n
+    uint32_t rows;       // at most n
     uint32_t subgroups;  // of the workgroup
     uint32_t m;          // the device's shape: keys of a tile, numbers of a value
-    uint32_t n;          // query heads
+    uint32_t n;          // rows of an item
     uint32_t row_lanes;
+    uint32_t has_runs;
   };
   static constexpr Constant<Constants> kConstants[] = {
       {"head_dim", &Constants::head_dim},
@@ -26,11 +27,12 @@ struct PagedAttentionFragmentKernel {
       {"out_dtype", &Constants::out_dtype},
       {"soft_cap", &Constants::soft_cap},
       {"sinks", &Constants::sinks},
-      {"heads", &Constants::heads},
+      {"rows", &Constants::rows},
       {"subgroups", &Constants::subgroups},
       {"m", &Constants::m},
       {"n", &Constants::n},
       {"row_lanes", &Constants::row_lanes},
+      {"has_runs", &Constants::has_runs},
   };
   using Push = PagedPush;
 };

@@ -22,7 +22,7 @@ struct Options {
   std::vector<uint32_t> prompts{512, 2048}, rows{1, 8, 32, 128, 256};
   std::vector<std::string> adapted;  // ROWS:ADAPTERS
   uint32_t adapter_rank = 16;
-  uint32_t depth = 512;
+  uint32_t depth = 512, row_tokens = 1;
   BenchOptions bench;
   std::string kv_dtype = "f16", json_path;
   bool batch_invariant = false, no_check = false, absorbed_latents = false;
@@ -48,7 +48,9 @@ Result<StepKind> adapted_kind(const std::string& text, const Options& options, u
 Result<std::vector<StepKind>> step_kinds(const Options& options, uint32_t block_tokens) {
   std::vector<StepKind> kinds;
   for (const uint32_t rows : options.rows)
-    kinds.push_back({fmt::format("decode x{}", rows), {rows, 1, options.depth, 1, block_tokens}});
+    kinds.push_back({options.row_tokens == 1 ? fmt::format("decode x{}", rows)
+                                             : fmt::format("decode x{} of {} tokens", rows, options.row_tokens),
+                     {rows, options.row_tokens, options.depth, 1, block_tokens}});
   for (const std::string& text : options.adapted) {
     Result<StepKind> kind = adapted_kind(text, options, block_tokens);
     if (!kind) return kind.error();
@@ -128,6 +130,7 @@ Status run(const Options& options) {
     work["adapter_rank"] = options.adapter_rank;
   }
   work["depth"] = options.depth;
+  if (options.row_tokens > 1) work["row_tokens"] = options.row_tokens;
   work["batch_invariant"] = options.batch_invariant;
   if (options.absorbed_latents) work["absorbed_latents"] = true;
   Result<Record> record = Record::create(
@@ -181,6 +184,11 @@ void add_ops_command(CLI::App& app, int* exit_code) {
       ->capture_default_str();
   command->add_option("--depth", options->depth, "Tokens that each decoding row has in the KV cache")
       ->check(CLI::Range(1u, 1u << 20))
+      ->capture_default_str();
+  command
+      ->add_option("--tokens", options->row_tokens,
+                   "Tokens of each decoding row in a step, as a row has that verifies drafts")
+      ->check(CLI::Range(1u, kDecodeItemTokens))
       ->capture_default_str();
   command->add_option("-p,--prompts", options->prompts, "Prompt steps: numbers of tokens, of a prompt's beginning")
       ->delimiter(',')

@@ -37,7 +37,7 @@ std::vector<const SealedList*> lists_of(uint32_t tokens_max, bool has_invariant,
     lists.push_back(&lowering->forward_list(size, false, false, true));
     lists.push_back(&lowering->sample_list(size, false, true));
     if (lowering->expanded_heads() > 0)
-      lists.push_back(&lowering->forward_list(size, false, false, false, lowering->expanded_heads()));
+      lists.push_back(&lowering->forward_list(size, false, false, false, false, lowering->expanded_heads()));
     if (!has_invariant) continue;
     lists.push_back(&lowering->forward_list(size, true, true));
     lists.push_back(&lowering->sample_list(size, true));
