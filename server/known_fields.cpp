@@ -214,7 +214,7 @@ constexpr KnownField kKnown[] = {
     {"lora", kRefused, Neutral::kEmpty, kNoAdapters},
     {"adapter", kRefused, Neutral::kEmpty, kNoAdapters},
     {"lora_request", kRefused, Neutral::kNothing, kNoAdapters},
-    {"draft_model", kRefused, Neutral::kNothing, "no smaller model drafts here"},
+    {"draft_model", kRefused, Neutral::kNothing, "the server has the one of --draft-model: use speculative"},
     {"speculative_config", kRefused, Neutral::kNothing, "use speculative"},
     {"kv_transfer_params", kRefused, Neutral::kEmpty, kNoTransfer},
     {"ec_transfer_params", kRefused, Neutral::kEmpty, kNoTransfer},

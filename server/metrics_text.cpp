@@ -328,6 +328,11 @@ void write_engine(MetricsWriter& out, const EngineStats& stats, const ServedMode
               "Steps in which a row had no drafts as they had not paid for its class.");
   out.counter("draft_steps_awaited_total", stats.drafts.num_awaited,
               "Steps that were planned when the one before had ended, for drafts.");
+  out.counter("draft_model_tokens_total", stats.drafts.num_model_proposed, "Drafts of the draft model, verified.");
+  out.counter("draft_model_tokens_accepted_total", stats.drafts.num_model_accepted, "Of these the right ones.");
+  out.counter("draft_model_seconds_total", stats.drafts.model_ms * 1e-3, "Time that the draft model drafted.");
+  out.counter("draft_model_read_seconds_total", stats.drafts.model_read_ms * 1e-3,
+              "Time that the draft model read prompts, and what it lacked of answers.");
   if (const AdapterStats& adapters = stats.adapters; adapters.pool_bytes > 0) {
     out.counter("adapter_hits_total", adapters.num_hits, "Requests whose adapter was on the device.");
     out.counter("adapter_misses_total", adapters.num_misses, "Requests whose adapter was not, and was brought there.");

@@ -38,6 +38,7 @@ struct ServedModel {
   uint32_t context_max = 0;
   uint32_t vocab_size = 0;
   uint32_t block_tokens = 0;                          // of the KV pool, for reports
+  bool has_draft_model = false;                       // beside it, for requests that ask for its drafts
   std::shared_ptr<const Tokenizer> tokenizer;         // null: token ids only
   std::shared_ptr<const ChatTemplate> chat_template;  // null: no chat
   std::string no_chat_reason;                         // why there is none

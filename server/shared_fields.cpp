@@ -229,15 +229,22 @@ std::string predicted_text(Fields& fields, const json::object& prediction) {
   return text;
 }
 
-// A prediction is drafted from, unless the request wants no drafts; more of it than an answer can have is left out.
+// A prediction is drafted from, unless the request wants no drafts or the model's alone; more of it than an answer can
+// have is left out. Where it ends, or is not followed, the server's draft model goes on, if there is one.
 std::optional<Speculation> read_speculation(Fields& fields, const ServedModel& model) {
   Speculation speculation;
   std::optional<std::string> mode;
   if (const json::object* asked = fields.object("speculative")) {
     Fields inner(*asked, "speculative.");
     mode = inner.string("mode", 64).value_or("ngram");
-    if (*mode != "ngram" && *mode != "none")
-      inner.fail("mode", fmt::format("expected \"ngram\" or \"none\", found \"{}\"", shown_name(*mode)));
+    const bool asks_model = *mode == "model" || *mode == "both";
+    if (*mode != "ngram" && *mode != "none" && !asks_model)
+      inner.fail("mode",
+                 fmt::format("expected \"ngram\", \"model\", \"both\" or \"none\", found \"{}\"", shown_name(*mode)));
+    if (asks_model && !model.has_draft_model)
+      inner.fail("mode", fmt::format("expected \"ngram\" or \"none\", as this model is served without a draft model "
+                                     "(--draft-model), found \"{}\"",
+                                     *mode));
     speculation.tokens_max =
         static_cast<uint32_t>(inner.integer("draft_tokens", 1, kDraftTokensMax).value_or(kDraftTokensDefault));
     inner.refuse_unread();
@@ -249,12 +256,13 @@ std::optional<Speculation> read_speculation(Fields& fields, const ServedModel& m
   if (prediction != nullptr) {
     const std::string text = predicted_text(fields, *prediction);
     if (fields.failed()) return std::nullopt;
-    if (model.tokenizer && mode != "none")
+    if (model.tokenizer && mode != "none" && mode != "model")
       predicted =
           model.tokenizer->encode(text, {.parse_special = false, .add_bos = false, .tokens_max = model.context_max});
     if (predicted.size() > model.context_max) predicted.clear();  // it was not read to its end
   }
-  if (mode != "none") speculation.source = std::make_shared<const NgramDrafts>(std::move(predicted));
+  if (mode != "none" && mode != "model") speculation.source = std::make_shared<const NgramDrafts>(std::move(predicted));
+  speculation.by_model = mode == "model" || mode == "both" || (!mode && model.has_draft_model);
   return speculation;
 }
 

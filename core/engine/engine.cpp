@@ -12,6 +12,7 @@
 #include "core/engine/cache_identity.h"
 #include "core/engine/disk_setup.h"
 #include "core/engine/disk_source.h"
+#include "core/engine/draft_model.h"
 #include "core/engine/flights.h"
 #include "core/engine/inbox.h"
 #include "core/engine/lower.h"
@@ -101,6 +102,7 @@ struct Engine::Impl {
   MemoryPlan memory_plan;
   std::unique_ptr<Lowering> lowering;
   std::unique_ptr<AdapterHost> adapters;  // null: no slots for them
+  std::unique_ptr<DraftModel> draft;      // null: there is none; outlives the scheduler, whose branches hold its places
   std::unique_ptr<Scheduler> scheduler;
   const std::shared_ptr<const DraftSource> ngram_drafts = std::make_shared<const NgramDrafts>();
 
@@ -129,6 +131,7 @@ struct Engine::Impl {
   EngineStats shared_stats;   // a copy for other threads, renewed every tick
   std::optional<Error> lost;  // why no step can run any more
   double plan_ms = 0, device_ms = 0, wall_ms = 0, mask_wait_ms = 0;
+  bool draft_failed = false;     // that has been told
   uint32_t prepared_tokens = 0;  // the largest size of a step that prepare_next has seen to
 
   size_t flights_max() const { return config.overlap ? Flights::kMax : 1; }
@@ -142,6 +145,9 @@ struct Engine::Impl {
   void take_messages(bool last = false);
   TimeNs hang_limit_ns(const IterationPlan& plan) const;
   void tell_step(const Flight* flight);  // null: none
+  void tell_drafting();
+  double model_ms() const;  // that the draft model has taken
+  Status check_draft();
   Status launch(const IterationPlan& plan);
   Status launch_tail(const IterationPlan& plan);
   Status land();
@@ -189,11 +195,15 @@ Result<bool> Engine::Impl::tick(TimeNs until) {
   const TimeNs begin_ns = clock->now_ns();
   Result<bool> adapted = adapters ? adapters->write(flights->is_empty(), begin_ns) : Result<bool>(false);
   if (!adapted) return lose(adapted.error());
+  const double drafted_ms = model_ms();
+  if (draft && flights->is_empty()) tell_drafting();
   const IterationPlan* plan = flights->size() < flights_max() ? scheduler->plan(begin_ns) : nullptr;
+  if (draft && flights->is_empty()) tell_step(nullptr);
+  if (Status status = check_draft(); !status) return lose(status.error());
   if (plan) {
     if (Status status = launch(*plan); !status) return lose(status.error());
     log_preemptions();
-    plan_ms += ms_between(begin_ns, clock->now_ns());
+    plan_ms += std::max(0.0, ms_between(begin_ns, clock->now_ns()) - (model_ms() - drafted_ms));
   }
   // One step ahead: take a result only when nothing more can be launched.
   const bool lands = !flights->is_empty() && (flights->size() == flights_max() || !plan);
@@ -300,6 +310,29 @@ void Engine::Impl::tell_step(const Flight* flight) {
   step_begin_ns = flight->begin_ns;
 }
 
+// The draft model may hang as a step may.
+void Engine::Impl::tell_drafting() {
+  const double limit_s = config.hang_s * (backend->caps().is_cpu ? 10 : 1);
+  step_limit_ns = limit_s > 0 ? static_cast<TimeNs>(std::min(limit_s, 1e9) * 1e9) : kNever;
+  step_begin_ns = clock->now_ns();
+}
+
+double Engine::Impl::model_ms() const {
+  if (!draft) return 0;
+  const DraftStats& drafts = scheduler->draft_stats();
+  return drafts.model_ms + drafts.model_read_ms;
+}
+
+// A lost device is everybody's; without drafts all goes on.
+Status Engine::Impl::check_draft() {
+  if (!draft || !draft->failure() || draft_failed) return {};
+  if (draft->failure()->code == ErrorCode::kDeviceLost) return *draft->failure();
+  draft_failed = true;
+  const char* code = error_code_name(draft->failure()->code);
+  log->event(LogLevel::kError, {{"code", code}}, "no drafts of a model any more: {}", draft->failure()->message);
+  return {};
+}
+
 Status Engine::Impl::launch(const IterationPlan& plan) {
   const Flight flight{&plan, clock->now_ns(), hang_limit_ns(plan)};
   if (flights->is_empty()) tell_step(&flight);  // handing it over may hang, too
@@ -358,6 +391,7 @@ Status Engine::Impl::land() {
   scheduler->commit(plan, verdicts, now, times);
   const bool audited = config.audit_steps > 0 && scheduler->stats().num_steps % config.audit_steps == 0;
   if (Status status = audited ? scheduler->check_books() : Status(); !status) return status;
+  if (Status status = audited && draft ? draft->check() : Status(); !status) return status;
   return audited && adapters ? adapters->check() : Status();
 }
 
@@ -564,15 +598,30 @@ Engine::~Engine() {
 Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, std::shared_ptr<const Model> model,
                                                std::shared_ptr<const Tokenizer> tokenizer,
                                                std::unique_ptr<Backend> backend, const Clock* clock,
-                                               const Progress& progress) {
+                                               const Progress& progress, DraftParts draft) {
   auto impl = std::make_unique<Impl>();
   std::vector<int32_t> ends;
   if (tokenizer) {
     const auto ids = tokenizer->end_of_generation_ids();
     ends.assign(ids.begin(), ids.end());
   }
-  Result<WarmEngine> warm = warm_up(config, model, ends, backend.get(), progress);
+  BesideMemory beside;
+  if (draft.model) {
+    const Result<EngineConfig> resolved = resolve(config, *model, *backend);
+    if (!resolved) return resolved.error();
+    const MemoryReport before = backend->memory();
+    Result<std::unique_ptr<DraftModel>> loaded = DraftModel::load(*resolved, *model, std::move(draft), clock, {});
+    if (!loaded) return loaded.error();
+    impl->draft = *std::move(loaded);
+    beside = impl->draft->memory();
+    beside.before = before;
+  }
+  Result<WarmEngine> warm = warm_up(config, model, ends, backend.get(), progress, beside);
   if (!warm) return warm.error();
+  if (impl->draft) {
+    if (Status status = impl->draft->create_pool(warm->memory_plan.num_blocks); !status) return status.error();
+    warm->memory_plan.draft_pool_bytes = warm->memory_plan.num_blocks * beside.block_bytes;
+  }
   impl->config = warm->config;
   impl->memory_plan = warm->memory_plan;
   impl->lowering = std::move(warm->lowering);
@@ -599,6 +648,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, std::
                           .num_groups = static_cast<uint32_t>(impl->model->weights.groups.size())},
         impl->backend.get());
   scheduler.adapters = impl->adapters.get();
+  scheduler.model_drafter = impl->draft.get();
   impl->scheduler = std::make_unique<Scheduler>(std::move(scheduler));
   impl->flights.emplace(impl->lowering.get(), impl->backend.get());
   impl->publish();
@@ -611,8 +661,12 @@ Result<RequestId> Engine::submit(Request request) {
   if (Status status = validate(request, self.model->config.vocab_size); !status) return status.error();
   if (Status status = self.scheduler->check(request); !status) return status.error();
   if (Status status = self.check_allowed(request); !status) return status.error();
-  if (!request.speculation && self.config.ngram_drafts)
-    request.speculation = Speculation{self.ngram_drafts, self.config.draft_tokens};
+  const bool has_draft_model = self.draft != nullptr;
+  if (!request.speculation && (self.config.ngram_drafts || (self.config.model_drafts && has_draft_model)))
+    request.speculation = Speculation{self.config.ngram_drafts ? self.ngram_drafts : nullptr, self.config.draft_tokens,
+                                      self.config.model_drafts && has_draft_model};
+  if (request.speculation && request.speculation->by_model && !has_draft_model)
+    return make_error(ErrorCode::kUnsupported, "speculative: expected an engine with a draft model (--draft-model)");
   request.batch_invariant |= self.config.batch_invariant || request.request_class == RequestClass::kEvaluation;
   if (request.batch_invariant && !self.backend->caps().batch_invariant)
     return make_error(
@@ -722,6 +776,9 @@ const EngineConfig& Engine::config() const {
 }
 const Model& Engine::model() const {
   return *impl_->model;
+}
+const Model* Engine::draft_model() const {
+  return impl_->draft ? &impl_->draft->model() : nullptr;
 }
 Backend& Engine::backend() {
   return *impl_->backend;

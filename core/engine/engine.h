@@ -15,6 +15,7 @@
 #include "core/backend/backend.h"
 #include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/engine/draft_parts.h"
 #include "core/engine/engine_config.h"
 #include "core/log/log.h"
 #include "core/metrics/engine_stats.h"
@@ -34,11 +35,11 @@ class Engine {
  public:
   // Loads the weights and sizes the KV pool (a measured run of the largest step). Slow; tells `progress` of the weight
   // bytes. `tokenizer` gives token bytes and the end-of-generation set; null for synthetic models (no stop strings, no
-  // end of generation).
+  // end of generation). `draft`: a smaller model that drafts for it (draft_model.h); null: there is none.
   static Result<std::unique_ptr<Engine>> create(const EngineConfig& config, std::shared_ptr<const Model> model,
                                                 std::shared_ptr<const Tokenizer> tokenizer,
                                                 std::unique_ptr<Backend> backend, const Clock* clock,
-                                                const Progress& progress);
+                                                const Progress& progress, DraftParts draft = {});
   ~Engine();
 
   // Checks the request against limits that never change (context, pool: never_fits with both numbers, vocabulary,
@@ -91,7 +92,8 @@ class Engine {
   const MemoryPlan& memory_plan() const;  // every term of the KV pool's size
   const EngineConfig& config() const;
   const Model& model() const;
-  Backend& backend();  // engine's thread only
+  const Model* draft_model() const;  // null: there is none
+  Backend& backend();                // engine's thread only
 
  private:
   struct Impl;

@@ -91,9 +91,10 @@ struct EngineConfig {
   // A step that has run for longer counts as hung (Engine::stalled). On a processor, where steps may take minutes, ten
   // times as long, or ten times what it was expected to take once that is known. 0 = none does.
   double hang_s = 60;
-  // Requests that say nothing of it get drafts from their own text (core/speculate/ngram_drafter.h), at most so many
-  // tokens a step.
+  // Requests that say nothing of it get drafts from their own text (core/speculate/ngram_drafter.h). Of all kinds at
+  // most so many tokens a step.
   bool ngram_drafts = false;
+  bool model_drafts = false;  // and drafts of the engine's draft model, where those are none
   uint32_t draft_tokens = kDraftTokensDefault;
   AdapterConfig adapters;
   bool expands_latents = true;  // prompts of latent attention may make keys and values of heads (expanded_rows.h)
@@ -123,8 +124,10 @@ struct MemoryPlan {
   bool host_is_for_disk = false;                       // a disk tier needs the host tier, which was not asked for
   uint64_t disk_bytes = 0;                             // of the disk tier
   std::string disk_folder;
-  uint64_t adapter_bytes = 0;              // the pool of adapters; in workspace_bytes
-  KvGroup expanded;                        // room for expanded latents; no blocks: none
+  uint64_t adapter_bytes = 0;  // the pool of adapters; in workspace_bytes
+  KvGroup expanded;            // room for expanded latents; no blocks: none
+  // Of a draft model: weights and workspace; its part of a block, and of all blocks, beside those above.
+  uint64_t draft_fixed_bytes = 0, draft_block_bytes = 0, draft_pool_bytes = 0;
   std::vector<KvPoolSize> pools;           // by KV group; empty: one group
   std::vector<uint64_t> pool_block_bytes;  // of one block or record of each
   std::string limited_by;                  // "memory", "sequences x context", "--kv-tokens" ...

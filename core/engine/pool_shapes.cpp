@@ -61,11 +61,11 @@ uint64_t PoolShapes::bytes_of(uint64_t num_blocks) const {
   return bytes;
 }
 
-uint64_t PoolShapes::blocks_in(uint64_t bytes) const {
+uint64_t PoolShapes::blocks_in(uint64_t bytes, uint64_t block_bytes_beside) const {
   uint64_t fits = 0, above = std::min<uint64_t>(bytes / first().bytes_block(), std::numeric_limits<int32_t>::max()) + 1;
   while (fits + 1 < above) {
     const uint64_t middle = fits + (above - fits) / 2;
-    (bytes_of(middle) <= bytes ? fits : above) = middle;
+    (bytes_of(middle) + middle * block_bytes_beside <= bytes ? fits : above) = middle;
   }
   return fits;
 }

@@ -34,8 +34,9 @@ class PoolShapes {
   // The blocks (records) of group g, and the bytes of all pools, where the first pool has num_blocks.
   uint64_t blocks_of(size_t g, uint64_t num_blocks) const;
   uint64_t bytes_of(uint64_t num_blocks) const;
-  // The most blocks of the first pool whose pools fit in so many bytes; at most 2^31 - 1.
-  uint64_t blocks_in(uint64_t bytes) const;
+  // The most blocks of the first pool whose pools fit in so many bytes, where each takes some beside them; at most
+  // 2^31 - 1.
+  uint64_t blocks_in(uint64_t bytes, uint64_t block_bytes_beside = 0) const;
   // The most that the device addresses: a layer of a pool is one range.
   uint64_t blocks_by_range(const Caps& caps) const;
 

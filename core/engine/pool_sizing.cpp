@@ -103,7 +103,7 @@ Status check_kv_dtype(KvDType dtype, const Model& model, const Caps& caps) {
 }
 
 uint64_t f16_copies_bound(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes,
-                          const MemoryReport& before, const MemoryReport& loaded) {
+                          const MemoryReport& before, const MemoryReport& loaded, const BesideMemory& beside) {
   // Not measured yet.
   constexpr double kWorkspaceShare = 0.05;
   constexpr double kWorkspaceBytes = 512 << 20;
@@ -114,7 +114,8 @@ uint64_t f16_copies_bound(const EngineConfig& config, const Caps& caps, const Po
   const uint64_t budget = budget_of(config, caps, before);
   const uint64_t taken = before.total_bytes - before.free_bytes + loaded.weight_bytes - loaded.f16_copy_bytes;
   const double room = budget > taken ? static_cast<double>(budget - taken) : 0;
-  const double pool = static_cast<double>(shapes.bytes_of(blocks_limit(config, caps, shapes)));
+  const uint64_t blocks = blocks_limit(config, caps, shapes);
+  const double pool = static_cast<double>(shapes.bytes_of(blocks) + blocks * beside.block_bytes);
   const double unused = (1 - kWorkspaceShare) * room - kWorkspaceBytes - static_cast<double>(reserve_of(budget)) - pool;
   return static_cast<uint64_t>(std::max(config.f16_copies_share * room, unused));
 }
@@ -182,7 +183,8 @@ uint64_t pool_tokens_bound(const EngineConfig& config, const Caps& caps, const P
 }
 
 Result<MemoryPlan> size_pools(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes,
-                              const MemoryReport& before, const MemoryReport& after, const KvGroup& expanded) {
+                              const MemoryReport& before, const MemoryReport& after, const BesideMemory& beside,
+                              const KvGroup& expanded) {
   MemoryPlan plan;
   plan.expanded = expanded;
   const uint64_t expanded_bytes = expanded.num_blocks * expanded.bytes_block();
@@ -198,7 +200,8 @@ Result<MemoryPlan> size_pools(const EngineConfig& config, const Caps& caps, cons
   plan.block_tokens = shapes.first().block_tokens;
   const uint64_t taken =
       plan.used_before_bytes + plan.weight_bytes + plan.workspace_bytes + plan.reserve_bytes + expanded_bytes;
-  plan.blocks_by_memory = plan.budget_bytes > taken ? shapes.blocks_in(plan.budget_bytes - taken) : 0;
+  plan.blocks_by_memory =
+      plan.budget_bytes > taken ? shapes.blocks_in(plan.budget_bytes - taken, beside.block_bytes) : 0;
   plan.blocks_by_limit = blocks_limit(config, caps, shapes);
   // 32-bit token slots on the device.
   const uint64_t addressable = std::numeric_limits<int32_t>::max() / plan.block_tokens;
@@ -244,11 +247,14 @@ std::string print(const MemoryPlan& plan, uint32_t context_tokens, uint32_t num_
   if (plan.adapter_bytes > 0) line("  adapters", mib(plan.adapter_bytes));
   if (plan.expanded.num_blocks > 0)
     line("- expanded latents", mib(plan.expanded.num_blocks * plan.expanded.bytes_block()));
+  if (plan.draft_fixed_bytes > 0) line("- draft model", mib(plan.draft_fixed_bytes));
   line("- reserve", mib(plan.reserve_bytes));
   line("KV block", fmt::format("{} tokens, {}", plan.block_tokens, mib(plan.block_bytes)));
+  if (plan.draft_block_bytes > 0) line("  and the draft model's", mib(plan.draft_block_bytes));
   line("blocks by memory", fmt::format("{}", plan.blocks_by_memory));
   line("blocks by limit", fmt::format("{}", plan.blocks_by_limit));
   line("KV pool", fmt::format("{} blocks, {}", plan.num_blocks, mib(plan.pool_bytes)));
+  if (plan.draft_pool_bytes > 0) line("  and the draft model's", mib(plan.draft_pool_bytes));
   for (size_t g = 1; g < plan.pools.size(); ++g) {
     if (plan.pools[g].kind == CacheKind::kState) {
       const uint64_t records = plan.pools[g].num_blocks, live = std::min<uint64_t>(records, plan.sequences);

@@ -2,6 +2,7 @@
 // come from the backend.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,12 @@
 #include "core/model/model.h"
 
 namespace llmrt {
+
+// What else of an engine is on its device: for good, and for each block of the first pool.
+struct BesideMemory {
+  uint64_t fixed_bytes = 0, block_bytes = 0;
+  std::optional<MemoryReport> before = {};  // of the device when it was not there yet
+};
 
 // What all engines on the device may take together; `before` was read before the first was there.
 uint64_t memory_for_engines(const EngineConfig& config, const Caps& caps, const MemoryReport& before);
@@ -23,15 +30,17 @@ Result<uint32_t> penalty_rows_of(const EngineConfig& config, const Caps& caps, u
                                  const MemoryReport& before, const MemoryReport& loaded);
 
 // Fills the terms of budget, weights, workspace and blocks. `before` was read before anything was allocated, `after`
-// with weights, state and a small pool in place and the largest step run. Errors: out_of_memory when not even one
-// sequence of block_tokens fits, invalid_argument for what was asked for and finds no room, with the numbers.
+// with weights, state and a small pool in place and the largest step run; what stands beside them is in neither.
+// Errors: out_of_memory when not even one sequence of block_tokens fits, invalid_argument for what was asked for and
+// finds no room, with the numbers.
 Result<MemoryPlan> size_pools(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes,
-                              const MemoryReport& before, const MemoryReport& after, const KvGroup& expanded = {});
+                              const MemoryReport& before, const MemoryReport& after, const BesideMemory& beside = {},
+                              const KvGroup& expanded = {});
 
 // What copies of weights in f16 may take (Backend::add_f16_copies): the larger of f16_copies_share of what the weights
 // leave and what the pool has no use for; 0 where nothing would read them. `loaded` was read with the weights in place.
 uint64_t f16_copies_bound(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes,
-                          const MemoryReport& before, const MemoryReport& loaded);
+                          const MemoryReport& before, const MemoryReport& loaded, const BesideMemory& beside = {});
 
 // The pool that latents of prompts are expanded into (core/attention/expanded_rows.h): a 16th of what the weights
 // leave, at most 512 MiB (64 on a processor), and no more than the keys of the longest context take. No blocks where

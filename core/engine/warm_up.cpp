@@ -23,57 +23,6 @@ uint64_t physical_memory() {
   return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-Result<EngineConfig> resolve(EngineConfig config, const Model& model, const Backend& backend) {
-  const Caps& caps = backend.caps();
-  const auto out_of_range = [](const char* what, uint64_t value, const char* range) {
-    return make_error(ErrorCode::kInvalidArgument, "{}: expected {}, found {}", what, range, value);
-  };
-  if (config.context_max == 0) config.context_max = model.config.context_max;
-  if (config.context_max > model.config.context_max)
-    return make_error(ErrorCode::kInvalidArgument,
-                      "context: expected at most {} (what the model was trained for), found {}",
-                      model.config.context_max, config.context_max);
-  if (config.block_tokens != 16 && config.block_tokens != 32 && config.block_tokens != 64)
-    return out_of_range("KV block size", config.block_tokens, "16, 32 or 64 tokens");
-  if (config.sequences_max == 0 || config.sequences_max > 4096)
-    return out_of_range("sequences", config.sequences_max, "1 to 4096");
-  if (config.batch_invariant && !caps.batch_invariant)
-    return make_error(ErrorCode::kUnsupported, "batch-invariant: {} has no such kernels", caps.device_id);
-  if (config.step_tokens_max == 0) return out_of_range("step tokens", 0, "at least 1");
-  if (config.asked.step_tokens && config.step_tokens_max > caps.step_tokens_max)
-    return make_error(ErrorCode::kInvalidArgument, "step tokens: {} were asked for, {} takes at most {}",
-                      config.step_tokens_max, caps.device_id, caps.step_tokens_max);
-  config.step_tokens_max = std::min(config.step_tokens_max, caps.step_tokens_max);
-  if (caps.is_cpu) {
-    if (!config.asked.step_tokens) config.step_tokens_max = std::min(config.step_tokens_max, kCpuStepTokens);
-    config.idle_step_ms = 0;
-  }
-  // Every running row must be able to take part in a step.
-  const uint64_t logits_rows_max = caps.range_bytes_max / (uint64_t{model.config.vocab_size} * 4);
-  if (logits_rows_max == 0)
-    return make_error(ErrorCode::kMissingFeature, "one row of {} logits passes the device's range of {} bytes",
-                      model.config.vocab_size, caps.range_bytes_max);
-  config.sample_rows_max =
-      static_cast<uint32_t>(std::min<uint64_t>({config.sample_rows_max, logits_rows_max, config.step_tokens_max}));
-  if (config.asked.chunk_tokens && config.chunk_tokens > config.step_tokens_max)
-    return make_error(ErrorCode::kInvalidArgument, "chunk tokens: {} were asked for, a step has at most {}",
-                      config.chunk_tokens, config.step_tokens_max);
-  config.chunk_tokens = std::min(config.chunk_tokens, config.step_tokens_max);
-  if (Status status = check_kv_dtype(config.kv_dtype, model, caps); !status) return status.error();
-  if (const uint64_t host_bytes = physical_memory(); config.asked.kv_host && config.kv_host_bytes > host_bytes)
-    return make_error(ErrorCode::kInvalidArgument, "KV host memory: {} MiB were asked for, the host has {} in all",
-                      config.kv_host_bytes >> 20, host_bytes >> 20);
-  if (Status status = resolve_disk(model, &config); !status) return status.error();
-  if (config.adapters.slots > kAdapterSlotsMax)
-    return out_of_range("adapter slots", config.adapters.slots, "at most 64");
-  if (config.adapters.slots > 0 && (config.adapters.rank_max == 0 || config.adapters.rank_max > kAdapterRankMax))
-    return out_of_range("adapter rank", config.adapters.rank_max, "1 to 128");
-  config.adapters.rank_max = round_up(config.adapters.rank_max, kAdapterRankStep);
-  if (config.on_exhaustion == OnExhaustion::kSwap && config.kv_host_bytes == 0)
-    return make_error(ErrorCode::kInvalidArgument, "on exhaustion swap: expected a size of the host tier, found none");
-  return config;
-}
-
 Status check_ops(const Backend& backend, const OpList& list) {
   const std::vector<std::string> missing = backend.unsupported();
   for (const Op& op : list.ops)
@@ -147,6 +96,57 @@ std::vector<KvGroup> with_expanded(std::vector<KvGroup> groups, const KvGroup& e
   return groups;
 }
 
+Result<EngineConfig> resolve(EngineConfig config, const Model& model, const Backend& backend) {
+  const Caps& caps = backend.caps();
+  const auto out_of_range = [](const char* what, uint64_t value, const char* range) {
+    return make_error(ErrorCode::kInvalidArgument, "{}: expected {}, found {}", what, range, value);
+  };
+  if (config.context_max == 0) config.context_max = model.config.context_max;
+  if (config.context_max > model.config.context_max)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "context: expected at most {} (what the model was trained for), found {}",
+                      model.config.context_max, config.context_max);
+  if (config.block_tokens != 16 && config.block_tokens != 32 && config.block_tokens != 64)
+    return out_of_range("KV block size", config.block_tokens, "16, 32 or 64 tokens");
+  if (config.sequences_max == 0 || config.sequences_max > 4096)
+    return out_of_range("sequences", config.sequences_max, "1 to 4096");
+  if (config.batch_invariant && !caps.batch_invariant)
+    return make_error(ErrorCode::kUnsupported, "batch-invariant: {} has no such kernels", caps.device_id);
+  if (config.step_tokens_max == 0) return out_of_range("step tokens", 0, "at least 1");
+  if (config.asked.step_tokens && config.step_tokens_max > caps.step_tokens_max)
+    return make_error(ErrorCode::kInvalidArgument, "step tokens: {} were asked for, {} takes at most {}",
+                      config.step_tokens_max, caps.device_id, caps.step_tokens_max);
+  config.step_tokens_max = std::min(config.step_tokens_max, caps.step_tokens_max);
+  if (caps.is_cpu) {
+    if (!config.asked.step_tokens) config.step_tokens_max = std::min(config.step_tokens_max, kCpuStepTokens);
+    config.idle_step_ms = 0;
+  }
+  // Every running row must be able to take part in a step.
+  const uint64_t logits_rows_max = caps.range_bytes_max / (uint64_t{model.config.vocab_size} * 4);
+  if (logits_rows_max == 0)
+    return make_error(ErrorCode::kMissingFeature, "one row of {} logits passes the device's range of {} bytes",
+                      model.config.vocab_size, caps.range_bytes_max);
+  config.sample_rows_max =
+      static_cast<uint32_t>(std::min<uint64_t>({config.sample_rows_max, logits_rows_max, config.step_tokens_max}));
+  if (config.asked.chunk_tokens && config.chunk_tokens > config.step_tokens_max)
+    return make_error(ErrorCode::kInvalidArgument, "chunk tokens: {} were asked for, a step has at most {}",
+                      config.chunk_tokens, config.step_tokens_max);
+  config.chunk_tokens = std::min(config.chunk_tokens, config.step_tokens_max);
+  if (Status status = check_kv_dtype(config.kv_dtype, model, caps); !status) return status.error();
+  if (const uint64_t host_bytes = physical_memory(); config.asked.kv_host && config.kv_host_bytes > host_bytes)
+    return make_error(ErrorCode::kInvalidArgument, "KV host memory: {} MiB were asked for, the host has {} in all",
+                      config.kv_host_bytes >> 20, host_bytes >> 20);
+  if (Status status = resolve_disk(model, &config); !status) return status.error();
+  if (config.adapters.slots > kAdapterSlotsMax)
+    return out_of_range("adapter slots", config.adapters.slots, "at most 64");
+  if (config.adapters.slots > 0 && (config.adapters.rank_max == 0 || config.adapters.rank_max > kAdapterRankMax))
+    return out_of_range("adapter rank", config.adapters.rank_max, "1 to 128");
+  config.adapters.rank_max = round_up(config.adapters.rank_max, kAdapterRankStep);
+  if (config.on_exhaustion == OnExhaustion::kSwap && config.kv_host_bytes == 0)
+    return make_error(ErrorCode::kInvalidArgument, "on exhaustion swap: expected a size of the host tier, found none");
+  return config;
+}
+
 Status check_heads(const Model& model, const Caps& caps) {
   for (uint32_t i = 0; i < model.config.num_layers(); ++i) {
     const LayerSpec& layer = model.config.layers[i];
@@ -165,7 +165,8 @@ Status check_heads(const Model& model, const Caps& caps) {
 }
 
 Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Model> model,
-                           const std::vector<int32_t>& end_of_generation, Backend* backend, const Progress& progress) {
+                           const std::vector<int32_t>& end_of_generation, Backend* backend, const Progress& progress,
+                           const BesideMemory& beside) {
   if (Status status = check_layers(model->config.layers); !status) return status.error();
   if (Status status = check_heads(*model, backend->caps()); !status) return status.error();
   Result<EngineConfig> config = resolve(wanted, *model, *backend);
@@ -180,12 +181,16 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
     if (Status status = check_ops(*backend, *list); !status) return status.error();
 
   const PoolShapes shapes(model->config, *config);
-  const MemoryReport before = backend->memory();
+  // What stands beside it counts as others' in the terms, and as the engine's own in what it may take.
+  MemoryReport before = beside.before.value_or(backend->memory());
+  before.free_bytes -= std::min(before.free_bytes, beside.fixed_bytes);
+  if (config->memory_bytes_max > 0)
+    config->memory_bytes_max -= std::min(config->memory_bytes_max - 1, beside.fixed_bytes);
   if (Status status = backend->load_weights(model->weights, progress); !status) return status.error();
   Result<uint32_t> penalty_rows = penalty_rows_of(*config, caps, model->config.vocab_size, before, backend->memory());
   if (!penalty_rows) return penalty_rows.error();
   warm.config.penalty_rows_max = config->penalty_rows_max = *penalty_rows;
-  const uint64_t copies_max = f16_copies_bound(*config, caps, shapes, before, backend->memory());
+  const uint64_t copies_max = f16_copies_bound(*config, caps, shapes, before, backend->memory(), beside);
   Status copied = backend->add_f16_copies(copies_max);
   // Somebody else took it meanwhile: without, there may be room for the pool.
   if (!copied && copied.error().code == ErrorCode::kOutOfMemory) copied = backend->add_f16_copies(0);
@@ -216,7 +221,7 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
     if (!token_ms) return token_ms.error();
     warm.cost_prior.token_ms = *token_ms;
   }
-  Result<MemoryPlan> plan = size_pools(*config, caps, shapes, before, backend->memory(), expanded);
+  Result<MemoryPlan> plan = size_pools(*config, caps, shapes, before, backend->memory(), beside, expanded);
   if (!plan) return plan.error();
   warm.memory_plan = *plan;
   warm.memory_plan.penalty_rows = config->penalty_rows_max;
@@ -225,6 +230,9 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   warm.memory_plan.disk_bytes = config->disk.folder.empty() ? 0 : config->disk.bytes_max;
   warm.memory_plan.disk_folder = config->disk.folder;
   warm.memory_plan.adapter_bytes = adapters.bytes;
+  warm.memory_plan.draft_fixed_bytes = beside.fixed_bytes;
+  warm.memory_plan.draft_block_bytes = beside.block_bytes;
+  if (!caps.is_cpu && !caps.unified_memory) warm.memory_plan.used_before_bytes -= beside.fixed_bytes;
   warm.memory_plan.penalty_row_bytes = uint64_t{model->config.vocab_size} * 4;
   const std::vector<KvGroup> groups = shapes.groups(plan->num_blocks, plan->num_host_blocks);
   if (Status status = backend->create_kv_pools(with_expanded(groups, expanded)); !status) return status.error();
@@ -232,6 +240,39 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
     if (Status status = time_moves(groups, warm.lowering->memory_list(), backend, &warm.cost_prior); !status)
       return status.error();
   return warm;
+}
+
+Result<WarmModel> warm_up_beside(const EngineConfig& wanted, std::shared_ptr<const Model> model, Backend* backend,
+                                 const Progress& progress) {
+  if (Status status = check_layers(model->config.layers); !status) return status.error();
+  if (Status status = check_heads(*model, backend->caps()); !status) return status.error();
+  Result<EngineConfig> config = resolve(wanted, *model, *backend);
+  if (!config) return config.error();
+  const Caps& caps = backend->caps();
+  auto lowering = std::make_unique<Lowering>(model, caps, config->step_tokens_max, config->sample_rows_max);
+  for (const SealedList* list : {&lowering->forward_list(1), &lowering->sample_list(1)})
+    if (Status status = check_ops(*backend, *list); !status) return status.error();
+  if (Status status = backend->load_weights(model->weights, progress); !status) return status.error();
+  const PoolShapes shapes(model->config, *config);
+  const uint64_t kv_tokens_max = pool_tokens_bound(*config, caps, shapes);
+  MemoryPlan bound;
+  bound.block_tokens = config->block_tokens;
+  bound.num_blocks = static_cast<uint32_t>(kv_tokens_max / config->block_tokens);
+  bound.pools = shapes.books(bound.num_blocks, 0);
+  const StateConfig state =
+      lowering->state_config(*config, plan_limits(scheduler_config(*config, bound, {})), kv_tokens_max, *backend);
+  if (Status status = backend->create_state(state); !status) return status.error();
+  if (!caps.is_cpu) {
+    const ProbeShape largest = largest_step(*config);
+    const uint32_t num_blocks = probe_blocks(largest);
+    if (Status status = backend->create_kv_pools(shapes.groups(num_blocks, 0)); !status) return status.error();
+    if (Status status = compile_first_lists(*config, lowering.get(), backend); !status) return status.error();
+    Result<double> token_ms =
+        run_largest_step(largest, shapes.books(num_blocks, 0), model->config.vocab_size, lowering.get(), backend);
+    if (!token_ms) return token_ms.error();
+  }
+  const MemoryReport memory = backend->memory();
+  return WarmModel{*config, std::move(lowering), memory.peak_bytes - std::min(memory.peak_bytes, memory.kv_bytes)};
 }
 
 SchedulerConfig scheduler_config(const EngineConfig& config, const MemoryPlan& plan,

@@ -22,12 +22,46 @@ namespace {
 
 // A shape with an encoding, checked.
 struct Recipe {
-  const Shape* shape;
+  std::shared_ptr<const Shape> shape;
   const Architecture* architecture;
   Encoding encoding;
+  uint32_t num_working;  // layers; those behind them add nothing
 };
 
-Result<Recipe> find_recipe(std::string_view shape_name, std::string_view encoding) {
+// "SHAPE", "SHAPE@4" (its first four layers), "SHAPE@4+" (all of them, but those behind the fourth add nothing).
+struct ShapeName {
+  std::string_view shape;
+  uint32_t num_layers = 0;  // 0 = all
+  bool keeps_rest = false;
+};
+
+Result<ShapeName> parse_name(std::string_view text) {
+  const size_t at = text.find('@');
+  if (at == std::string_view::npos) return ShapeName{text};
+  ShapeName name{text.substr(0, at)};
+  std::string_view count = text.substr(at + 1);
+  name.keeps_rest = count.ends_with('+');
+  if (name.keeps_rest) count.remove_suffix(1);
+  const auto [end, failure] = std::from_chars(count.data(), count.data() + count.size(), name.num_layers);
+  if (failure == std::errc() && end == count.data() + count.size() && name.num_layers > 0) return name;
+  return make_error(ErrorCode::kInvalidArgument, "bad synthetic shape: expected a number of layers behind @, found {}",
+                    printable(text));
+}
+
+// The tensors that add to the stream in layers that should not.
+bool adds_nothing(const Recipe& recipe, const std::string& name) {
+  using namespace tensor_names;
+  const std::optional<uint32_t> layer = layer_of(name);
+  if (!layer || *layer < recipe.num_working) return false;
+  const std::string_view last = std::string_view(name).substr(name.find('.', std::strlen("blk.")) + 1);
+  const std::string_view part = last.substr(0, last.find('.'));
+  return part == kOutput || part == kDown || part == kExpertDown || part == kSharedDown;
+}
+
+Result<Recipe> find_recipe(std::string_view text, std::string_view encoding) {
+  const Result<ShapeName> name = parse_name(text);
+  if (!name) return name.error();
+  const std::string_view shape_name = name->shape;
   const Shape* shape = find_shape(shape_name);
   if (shape == nullptr)
     return make_error(ErrorCode::kNotFound, "no such synthetic shape: expected {}, found \"{}\"",
@@ -39,7 +73,15 @@ Result<Recipe> find_recipe(std::string_view shape_name, std::string_view encodin
     return make_error(ErrorCode::kUnsupported, "no such encoding: expected {}, found \"{}\"", fmt::join(names, ", "),
                       printable(encoding));
   }
-  return Recipe{shape, find_architecture(shape->architecture), *parsed};
+  auto own = std::make_shared<Shape>(*shape);
+  const uint32_t num_working = name->num_layers > 0 ? name->num_layers : shape->num_layers;
+  const bool has_parts = std::string_view(shape->parts).size() > 0;
+  if (num_working > shape->num_layers || (name->num_layers > 0 && has_parts))
+    return make_error(ErrorCode::kInvalidArgument, "bad synthetic shape: expected at most {} layers{}, found {}",
+                      shape->num_layers, has_parts ? ", all of them as they are of several kinds" : "",
+                      printable(text));
+  if (!name->keeps_rest) own->num_layers = num_working;
+  return Recipe{std::move(own), find_architecture(shape->architecture), *parsed, num_working};
 }
 
 bool ends_with(const std::string& name, const char* tensor) {
@@ -122,6 +164,8 @@ class RandomTensors final : public TensorSource {
   Result<WeightTensor> take(const std::string& name, uint64_t rows, uint64_t columns, bool is_vector) override {
     if (name == tensor_names::kRopeFactors) return keep(storage_.own(name, divisors()), 1);
     const std::optional<float> middle = middle_of(name);
+    if (name.ends_with(".bias") && adds_nothing(recipe_, name))
+      return keep(storage_.own(name, std::vector<float>(rows * columns)), 1);
     if (!is_vector && !middle && !name.ends_with(".bias")) return keep(random(name, rows, columns), 1);
     // Norms are near 1, what is added near 0.
     WeightTensor tensor =
@@ -150,6 +194,9 @@ class RandomTensors final : public TensorSource {
     tensor.columns = columns;
     tensor.generate =
         random_weights(tensor.encoding, columns, seed_of(name), 1 / std::sqrt(static_cast<double>(columns)));
+    // Zero bytes are zeros in every encoding.
+    if (adds_nothing(recipe_, name))
+      tensor.generate = [](uint64_t, std::span<std::byte> out) { std::ranges::fill(out, std::byte{0}); };
     return tensor;
   }
 

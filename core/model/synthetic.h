@@ -1,6 +1,7 @@
 // Models of a known shape with random weights (core/weights/random_weights.h): "synthetic:<shape>:<encoding>". Token
 // ids only; norms are near 1 and weights are scaled by 1 / sqrt(columns), so activations stay in the range of real
-// models.
+// models. "SHAPE@4" is a shape's first four layers alone; "SHAPE@4+" has all of them, and those behind the fourth add
+// nothing: it says what the first says, as slowly as the whole does, which the first therefore drafts for.
 #pragma once
 
 #include <memory>

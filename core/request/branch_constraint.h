@@ -32,7 +32,8 @@ class BranchConstraint {
   const std::optional<Error>& error() const { return error_; }
 
   // ---- drafts ----
-  // Whether the text is fixed behind the next token, too, as far as masks are there.
+  // Whether the next token is fixed, as far as its mask is there; and whether the text is behind it, too.
+  bool is_fixed() const { return is_known_ && fixed_token(*matcher_, mask_) >= 0; }
   bool stays_fixed() const;
   // Cuts drafts of the next tokens before the first that may not stand, and before the first behind which there is no
   // mask: it is not made yet, or nothing but the end follows. Where they end and the text is fixed, it goes on with
@@ -57,7 +58,6 @@ class BranchConstraint {
   static int32_t fixed_token(const ConstraintMatcher& matcher, const TokenMaskPtr& mask) {
     return mask ? matcher.fixed_token(*mask) : -1;
   }
-  bool is_fixed() const { return is_known_ && fixed_token(*matcher_, mask_) >= 0; }
   void take_followed(int32_t token);
 
   std::unique_ptr<ConstraintMatcher> matcher_;

@@ -17,7 +17,10 @@ Sequence::Sequence(Request from, uint32_t branch_idx, std::shared_ptr<const std:
   progress.scored = wants_scores() ? 1 : num_prompt;
   request.prompt.clear();
   tokens.insert(tokens.end(), request.begun.begin(), request.begun.end());
-  if (gets_drafts(request)) drafts.drafter = request.speculation->source->begin(num_prompt);
+  if (gets_drafts(request)) {
+    if (request.speculation->source) drafts.drafter = request.speculation->source->begin(num_prompt);
+    drafts.by_model = request.speculation->by_model;
+  }
   if (request.constraint) constraint = std::make_unique<BranchConstraint>(*request.constraint, request.begun);
 }
 
@@ -76,12 +79,18 @@ const std::vector<TokenBias>& Sequence::logit_changes(std::span<const int32_t> e
   return changes_;
 }
 
-void Sequence::propose_drafts(uint32_t most, std::span<const int32_t> end_of_generation) {
+bool Sequence::expects_text_drafts() {
+  return (drafts.drafter && drafts.drafter->expects_more(tokens)) || (constraint && constraint->stays_fixed());
+}
+
+void Sequence::begin_drafts() {
   drafts.tokens.clear();
   drafts.changes.clear();
-  const uint32_t room = request.max_tokens - num_output() - 1;  // the last token is drawn, never drafted
-  drafts.drafter->propose(tokens, std::min(most, room), &drafts.tokens);
-  if (constraint) constraint->follow(std::min(most, room), &drafts.tokens);
+  drafts.origin = DraftOrigin::kText;
+}
+
+void Sequence::complete_drafts(uint32_t most, std::span<const int32_t> end_of_generation) {
+  if (constraint) constraint->follow(std::min(most, draft_room()), &drafts.tokens);
   if (!changes_logits(request)) return;
   const size_t num_known = tokens.size();
   const bool bans_ends = request.min_tokens > 0 && num_output() < request.min_tokens;

@@ -81,12 +81,16 @@ struct Sequence {
   // The changes of the next token's logits. To be called only where changes_are_ready(), and where they do not come
   // late or are found for the tail.
   const std::vector<TokenBias>& logit_changes(std::span<const int32_t> end_of_generation);
-  // Whether it is likely to have drafts once the token behind `tokens` is known. For one with a drafter.
-  bool expects_drafts() { return drafts.drafter->expects_more(tokens) || (constraint && constraint->stays_fixed()); }
-  // Asks for drafts of what follows `tokens`, as many as may be verified together: at most `most`, none that its answer
-  // has no room for, none behind which its changes are not ready; with a constraint none that may not stand, and the
-  // text that is fixed. For one with a drafter whose tokens are all known.
-  void propose_drafts(uint32_t most, std::span<const int32_t> end_of_generation);
+  // ---- drafts, of one that wants some and whose tokens are all known ----
+  // Whether its text is likely to give some once the token behind `tokens` is known.
+  bool expects_text_drafts();
+  // The most that its answer has room for: its last token is drawn, never drafted.
+  uint32_t draft_room() const { return request.max_tokens - num_output() - 1; }
+  // It has none, of its text.
+  void begin_drafts();
+  // What was proposed is cut to what may be verified together: at most `most`, none that its answer has no room for,
+  // none behind which its changes are not ready; with a constraint none that may not stand, and the text that is fixed.
+  void complete_drafts(uint32_t most, std::span<const int32_t> end_of_generation);
   // The largest count <= `count` with samples_for(count) <= samples_max.
   uint32_t count_within(uint32_t count, uint32_t samples_max) const;
   // It has ended: lets go of all that only a running or waiting sequence needs, however long its receiver takes.

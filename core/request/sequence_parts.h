@@ -2,6 +2,7 @@
 // writes another's, except where a field says so.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <memory>
@@ -66,14 +67,23 @@ struct RowTake {
   uint32_t drafts = 0;  // behind these, the first of Drafts::tokens
 };
 
+// Of the last drafts that were verified, fading: how many were right, and how many were told right or wrong.
+struct DraftsTold {
+  double num_right = 0, num_told = 0;
+};
+
 // The drafts of its next tokens.
 struct Drafts {
-  std::unique_ptr<Drafter> drafter;  // null: it gets none
-  std::vector<int32_t> tokens;       // proposed for the step that is being made
+  std::unique_ptr<Drafter> drafter;   // null: none from its text
+  bool by_model = false;              // the draft model is asked where the drafter has none
+  std::unique_ptr<DraftPlace> place;  // the draft model's, once it was asked
+  std::vector<int32_t> tokens;        // proposed for the step that is being made
+  DraftOrigin origin = DraftOrigin::kText;
   // What the logits behind each of them are changed by; empty where that is what they are changed by in any case.
   std::vector<std::vector<TokenBias>> changes;
-  // Of the last drafts that were verified, fading: how many were right, and how many were told right or wrong.
-  double num_right = 0, num_told = 0;
+  std::array<DraftsTold, kNumDraftOrigins> told = {};
+
+  bool are_wanted() const { return drafter || by_model; }
 };
 
 // What its keys and values depend on, and whose blocks they began with.

@@ -83,6 +83,15 @@ void copy_to_row(const SamplingParams& params, RowSampling* row) {
   }
 }
 
+RowSampling plain_sampling(const SamplingParams& params) {
+  RowSampling row;
+  copy_to_row(params, &row);
+  row.seed_lo = static_cast<uint32_t>(params.seed);
+  row.seed_hi = static_cast<uint32_t>(params.seed >> 32);
+  row.branch = params.branch;
+  return row;
+}
+
 Status validate(const SamplingParams& params, uint32_t vocab_size) {
   for (const SamplingParameter& parameter : kSamplingParameters) {
     const double found = parameter.of(params);

@@ -184,6 +184,8 @@ inline constexpr SamplingParameter kSamplingParameters[] = {
 
 // The numbers that kernels read.
 void copy_to_row(const SamplingParams& params, RowSampling* row);
+// Those, seed and branch, of a row whose logits nothing changes.
+RowSampling plain_sampling(const SamplingParams& params);
 
 // invalid_argument naming the field, its range and what was found.
 Status validate(const SamplingParams& params, uint32_t vocab_size);

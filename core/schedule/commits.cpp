@@ -62,7 +62,7 @@ void Commits::note_run(Sequence& sequence, const PlanRow& row, std::span<const P
   uint32_t num_right = 0;
   while (num_right < row.num_drafts && !ends_run(samples[num_right], verdicts[num_right])) ++num_right;
   const bool is_told = num_right < row.num_drafts && verdicts[num_right].token != samples[num_right].draft;
-  parts_.drafts.note_run(sequence, row.num_drafts, num_right, is_told);
+  parts_.drafts.note_run(sequence, row, num_right, is_told);
 }
 
 void Commits::take_forced(Sequence& sequence, const PlanSample& sample, Verdict& verdict, TimeNs now) {

@@ -58,6 +58,7 @@ struct PlanRow {
   uint64_t root = 0;                          // of its cached blocks (KvSpace::root)
   uint32_t places_first = 0, num_places = 0;  // in ForwardPlan::state_places
   uint32_t num_drafts = 0;                    // of its tokens, the last
+  DraftOrigin draft_origin = DraftOrigin::kText;
   Lane lane = Lane::kInteractive;
   float adapter_scale = 1;     // the request's own factor
   uint32_t adapter_start = 0;  // the position from which on its tokens have the adapter

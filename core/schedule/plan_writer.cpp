@@ -10,14 +10,9 @@ namespace llmrt {
 namespace {
 
 RowSampling row_sampling(const Sequence& sequence) {
-  const SamplingParams& params = sequence.request.sampling;
-  RowSampling row;
-  if (params.has_penalties()) row.flags |= kRowPenalties;
+  RowSampling row = plain_sampling(sequence.request.sampling);
+  if (sequence.request.sampling.has_penalties()) row.flags |= kRowPenalties;
   if (changes_logits(sequence.request)) row.flags |= kRowBias;
-  copy_to_row(params, &row);
-  row.seed_lo = static_cast<uint32_t>(params.seed);
-  row.seed_hi = static_cast<uint32_t>(params.seed >> 32);
-  row.branch = params.branch;
   row.penalty_slot = sequence.residency.penalty_slot;
   return row;
 }
@@ -88,6 +83,7 @@ void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
                  .adapter_slot = sequence.residency.adapter_slot,
                  .batch_invariant = sequence.request.batch_invariant,
                  .num_drafts = num_drafts,
+                 .draft_origin = sequence.drafts.origin,
                  .lane = sequence.lane(),
                  .adapter_scale = sequence.request.adapter_scale,
                  .adapter_start = sequence.request.adapter_start.value_or(0)};

@@ -31,7 +31,7 @@ void Running::admit(Sequence& sequence, TimeNs now) {
   residency.adapter_slot = adapter_id == 0 || !adapters_ ? adapter_id : adapters_->hold(sequence.request, now) + 1;
   rows_.push_back(&sequence);
   ++lane_rows_[static_cast<size_t>(sequence.lane())];
-  num_drafters_ += sequence.drafts.drafter != nullptr;
+  num_drafters_ += sequence.drafts.are_wanted();
   if (sequence.request.adapter_use) ++sequence.request.adapter_use->num_running;
 }
 
@@ -51,7 +51,7 @@ void Running::release(Sequence& sequence) {
 void Running::abandon(Sequence& sequence) {
   rows_.erase(std::ranges::find(rows_, &sequence));
   --lane_rows_[static_cast<size_t>(sequence.lane())];
-  num_drafters_ -= sequence.drafts.drafter != nullptr;
+  num_drafters_ -= sequence.drafts.are_wanted();
   if (sequence.request.adapter_use) --sequence.request.adapter_use->num_running;
 }
 

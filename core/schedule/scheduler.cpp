@@ -133,6 +133,10 @@ const EngineStats& Scheduler::stats() const {
                                 owners_->kv);
 }
 
+const DraftStats& Scheduler::draft_stats() const {
+  return flows_->drafts.stats();
+}
+
 Status Scheduler::check_books() const {
   const SchedulerOwners& o = *owners_;
   return audit(o.kv, o.branches, o.waiting, o.running, o.batches, o.plans);

@@ -122,6 +122,7 @@ class Scheduler {
 
   // Gauges and counters of the scheduling part (plan_ms, device_ms and wall_ms are the engine's).
   const EngineStats& stats() const;
+  const DraftStats& draft_stats() const;
 
   // free + cached + live = N in each pool, every block's references = the tables that hold it, slots and penalty slots
   // likewise, every state agrees with where the sequence is kept. An error says what differs. O(blocks).

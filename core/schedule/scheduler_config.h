@@ -11,6 +11,7 @@
 #include "core/schedule/class_shares.h"
 #include "core/schedule/cost_model.h"
 #include "core/schedule/exhaustion.h"
+#include "core/schedule/model_drafter.h"
 
 namespace llmrt {
 
@@ -43,9 +44,10 @@ struct SchedulerConfig {
   PrefixCacheKind prefix_cache = PrefixCacheKind::kOff;
   uint32_t state_interval = 8192;  // a checkpoint of states is kept behind every so many tokens of a prompt
   OnExhaustion on_exhaustion = OnExhaustion::kPreempt;
-  uint32_t host_blocks = 0;          // of the host tier of group 0 (others: KvPoolSize); 0 = none
-  BlockDisk* disk = nullptr;         // below the host tier, which it needs; outlives the scheduler. Null: none
-  AdapterBooks* adapters = nullptr;  // outlives the scheduler. Null: an adapter's number is its slot + 1
+  uint32_t host_blocks = 0;               // of the host tier of group 0 (others: KvPoolSize); 0 = none
+  BlockDisk* disk = nullptr;              // below the host tier, which it needs; outlives the scheduler. Null: none
+  AdapterBooks* adapters = nullptr;       // outlives the scheduler. Null: an adapter's number is its slot + 1
+  ModelDrafter* model_drafter = nullptr;  // outlives the scheduler. Null: no row is drafted for by a model
   CostPrior cost_prior;
   uint32_t decode_item_tokens = 1;  // of a row that has drafts: so many read its keys once for all
   Digest cache_identity = {};       // what keys and values depend on beside the request (prefix_cache.h)

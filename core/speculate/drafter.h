@@ -1,6 +1,7 @@
 // Where drafts come from. A DraftSource is what a request is given, immutable and shared by its branches; a Drafter is
-// what it keeps for one branch. Drafts never change a text: the model draws each token itself, and a draft only says
-// which token to compute beside it. A worked example: tests/fakes/scripted_drafts.h.
+// what it keeps for one branch. A draft model is another kind of source, the engine's own, which drafts for all rows of
+// a step at once (core/schedule/model_drafter.h). Drafts never change a text: the model draws each token itself, and a
+// draft only says which token to compute beside it. A worked example: tests/fakes/scripted_drafts.h.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +40,17 @@ inline constexpr uint32_t kDraftTokensDefault = 3;
 struct Speculation {
   std::shared_ptr<const DraftSource> source = {};  // null: none
   uint32_t tokens_max = kDraftTokensDefault;       // in a step; at most kDraftTokensMax (step_inputs.h)
+  bool by_model = false;                           // where the source proposes nothing, the engine's draft model does
+};
+
+// Who made a draft: what costs and gains are kept apart by.
+enum class DraftOrigin : uint8_t { kText, kModel };
+inline constexpr size_t kNumDraftOrigins = 2;
+
+// What a draft model keeps of one branch, in use until it is destroyed. The engine's thread.
+class DraftPlace {
+ public:
+  virtual ~DraftPlace() = default;
 };
 
 }  // namespace llmrt

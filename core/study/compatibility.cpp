@@ -31,7 +31,7 @@ constexpr Compatibility kTable[] = {
     {"quantization", kOtherEngine, "the weights of one encoding are another model's weights"},
     {"KV dtype", kOtherEngine, "the pool has one layout"},
     {"device", kOtherEngine, "an engine has one device and its queue; groups of devices are not there yet"},
-    {"draft model", kNotThere, "no second model runs beside an engine's own"},
+    {"draft model", kOtherEngine, "an engine has one beside its own at most; whether a request uses it is its own"},
 };
 
 const char* sharing_text(Sharing sharing) {
@@ -40,8 +40,6 @@ const char* sharing_text(Sharing sharing) {
       return "one step";
     case kOtherEngine:
       return "another engine";
-    case kNotThere:
-      return "not there yet";
   }
   return "";
 }

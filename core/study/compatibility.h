@@ -1,4 +1,4 @@
-// What requests may differ in and still run in one step, what needs an engine of its own, and what is not there yet.
+// What requests may differ in and still run in one step, and what needs an engine of its own.
 // Nothing decides by this table: it says what the code does, and tests/core/compatibility_test.cpp holds each line
 // against it.
 #pragma once
@@ -12,7 +12,6 @@ namespace llmrt {
 enum class Sharing : uint8_t {
   kOneStep,      // requests that differ in it are rows of one step
   kOtherEngine,  // requests that differ in it are served by different engines
-  kNotThere,     // a request that asks for it is refused by name
 };
 
 struct Compatibility {

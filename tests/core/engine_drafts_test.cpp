@@ -57,10 +57,16 @@ EngineConfig small_config() {
   return config;
 }
 
-Told run(const std::vector<Request>& requests, const EngineConfig& config = small_config()) {
+// It takes a small part of what the model takes.
+DraftParts draft_parts(FakeBackendConfig config) {
+  config.step_ms = config.token_ms = 0.001;
+  return {make_fake_model(), std::make_unique<FakeBackend>(config)};
+}
+
+Told run(const std::vector<Request>& requests, const EngineConfig& config = small_config(), DraftParts draft = {}) {
   SimClock clock;
   auto engine = Engine::create(config, make_fake_model(), make_fake_tokenizer(),
-                               std::make_unique<FakeBackend>(FakeBackendConfig()), &clock, {});
+                               std::make_unique<FakeBackend>(FakeBackendConfig()), &clock, {}, std::move(draft));
   REQUIRE(engine.ok());
   Told told;
   std::vector<std::shared_ptr<Sink>> sinks;
@@ -95,6 +101,11 @@ Request with_drafts(Request request, uint32_t right_of_16, bool always_as_many, 
                      .vocab_size = static_cast<int32_t>(kFakeVocab)};
   for (const FakeAnswer& answer : alone(request)) script.answers.push_back(answer.tokens);
   request.speculation = Speculation{std::make_shared<ScriptedDrafts>(std::move(script)), tokens_max};
+  return request;
+}
+
+Request with_draft_model(Request request, uint32_t tokens_max = 4) {
+  request.speculation = Speculation{nullptr, tokens_max, /*by_model=*/true};
   return request;
 }
 
@@ -343,4 +354,193 @@ TEST_CASE("the mask behind a draft is not that of its token elsewhere") {
     ++num_checked;
   }
   CHECK(num_checked > 3);
+}
+
+// ---- a draft model -------------------------------------------------------------------------------------------------
+
+TEST_CASE("answers with a draft model are those without, whatever the request asks and however often it is wrong") {
+  for (const Feature& feature : kFeatures) {
+    for (const uint32_t wrong_of_16 : {0u, 4u, 16u}) {
+      INFO(feature.name << ", " << wrong_of_16 << " of 16 wrong");
+      Request request = plain_request();
+      feature.change(request);
+      const Told told = run({with_draft_model(request)}, small_config(), draft_parts({.wrong_of_16 = wrong_of_16}));
+      check_same(told.answers, request);
+      const DraftStats& drafts = told.stats.drafts;
+      if (request.max_tokens > 2 && !request.constraint) CHECK(drafts.num_model_proposed > 0);
+      CHECK(drafts.num_model_proposed <= drafts.num_proposed);
+      if (wrong_of_16 == 16 && feature.name == kFeatures[0].name) CHECK(drafts.num_model_accepted == 0);
+    }
+  }
+}
+
+TEST_CASE("a draft model that is the model's twin is always right, greedy or sampled, with several answers") {
+  for (const float temperature : {0.0f, 1.0f}) {
+    Request request = plain_request();
+    request.sampling.temperature = temperature;
+    request.n = 3;
+    const Told told = run({with_draft_model(request)}, small_config(), draft_parts({}));
+    check_same(told.answers, request);
+    CHECK(told.stats.drafts.num_model_proposed > 0);
+    CHECK(told.stats.drafts.num_model_accepted == told.stats.drafts.num_model_proposed);
+    CHECK(told.stats.num_steps <= 1 + 40 / 5 + 3);
+  }
+}
+
+TEST_CASE("a twin stays right where rows yield in a small pool and their places are taken") {
+  EngineConfig config = small_config();
+  config.kv_tokens = 9 * 16;
+  config.reserve_output_tokens = 0;
+  config.watermark = 0;
+  std::vector<Request> requests, asked;
+  for (int32_t i = 0; i < 6; ++i) {
+    Request request = plain_request();
+    request.prompt.assign(20, 10 + i);
+    request.max_tokens = 60;
+    requests.push_back(request);
+    asked.push_back(with_draft_model(request));
+  }
+  const Told told = run(asked, config, draft_parts({}));
+  CHECK(told.stats.num_preemptions > 0);
+  CHECK(told.stats.drafts.num_model_accepted > 0);
+  CHECK(told.stats.drafts.num_model_accepted == told.stats.drafts.num_model_proposed);
+  for (size_t i = 0; i < requests.size(); ++i) check_same({told.answers[i]}, requests[i]);
+}
+
+TEST_CASE("a draft model reads a long prompt in parts, and drafts when it has read it") {
+  EngineConfig config = small_config();
+  config.step_tokens_max = 16;
+  Request request = plain_request();
+  request.prompt.assign(100, 7);
+  uint64_t tokens_read = 0;
+  const Told told = run({with_draft_model(request)}, config, draft_parts({.tokens_read = &tokens_read}));
+  check_same(told.answers, request);
+  CHECK(told.stats.drafts.num_model_accepted > 0);
+  CHECK(told.stats.drafts.num_model_accepted == told.stats.drafts.num_model_proposed);
+  CHECK(told.stats.drafts.model_read_ms > 0);
+  CHECK(tokens_read >= 100);
+}
+
+TEST_CASE("what a draft model has read of a prompt serves the next branch that begins so, but none with another salt") {
+  const auto tokens_read = [](const char* second_salt) {
+    SimClock clock;
+    uint64_t count = 0;
+    auto engine = Engine::create(small_config(), make_fake_model(), make_fake_tokenizer(),
+                                 std::make_unique<FakeBackend>(FakeBackendConfig()), &clock, {},
+                                 draft_parts({.tokens_read = &count}));
+    REQUIRE(engine.ok());
+    Request request = with_draft_model(plain_request());
+    request.prompt.assign(100, 7);
+    request.cache_salt = "a";
+    for (const char* salt : {"a", second_salt}) {
+      const uint64_t before = count;
+      request.cache_salt = salt;
+      request.sink = std::make_shared<Sink>();
+      REQUIRE((*engine)->submit(request).ok());
+      for (Result<bool> worked = true; *worked;) {
+        worked = (*engine)->tick();
+        REQUIRE(worked.ok());
+      }
+      count -= before;
+    }
+    return count;
+  };
+  CHECK(tokens_read("a") < 100);
+  CHECK(tokens_read("b") >= 100);
+}
+
+TEST_CASE("with both, the model drafts where the text gives nothing") {
+  Request request = plain_request();
+  DraftScript script{.right_of_16 = 16, .vocab_size = kFakeVocab};
+  for (const FakeAnswer& answer : alone(request)) script.answers.push_back(answer.tokens);
+  Request both = request;
+  both.speculation = Speculation{std::make_shared<ScriptedDrafts>(std::move(script)), 4, /*by_model=*/true};
+  const Told told = run({both}, small_config(), draft_parts({}));
+  check_same(told.answers, request);
+  const DraftStats& drafts = told.stats.drafts;
+  CHECK(drafts.num_model_proposed > 0);
+  CHECK(drafts.num_proposed > drafts.num_model_proposed);
+  CHECK(drafts.num_accepted == drafts.num_proposed);
+}
+
+TEST_CASE("a request that says nothing has the engine's draft model; without one it cannot ask for it") {
+  EngineConfig config = small_config();
+  config.model_drafts = true;
+  const Request request = plain_request();
+  CHECK(run({request}, config, draft_parts({})).stats.drafts.num_model_accepted > 0);
+  Request none = request;
+  none.speculation = Speculation{};
+  CHECK(run({none}, config, draft_parts({})).stats.drafts.num_proposed == 0);
+  SimClock clock;
+  auto engine = Engine::create(config, make_fake_model(), make_fake_tokenizer(),
+                               std::make_unique<FakeBackend>(FakeBackendConfig()), &clock, {});
+  REQUIRE(engine.ok());
+  CHECK((*engine)->submit(with_draft_model(request)).error().code == ErrorCode::kUnsupported);
+  CHECK((*engine)->submit(request).ok());
+}
+
+TEST_CASE("a draft model with other tokens, or with a state on either side, is refused by name") {
+  const auto error_of = [](std::shared_ptr<const Model> model, std::shared_ptr<const Model> draft, bool is_hybrid) {
+    SimClock clock;
+    FakeBackendConfig backend;
+    if (is_hybrid) backend.groups = {{}, {.is_state = true}};
+    auto engine = Engine::create(small_config(), std::move(model), nullptr, std::make_unique<FakeBackend>(backend),
+                                 &clock, {}, {std::move(draft), std::make_unique<FakeBackend>(FakeBackendConfig())});
+    return engine.ok() ? "" : engine.error().message;
+  };
+  const auto with_tokens = [](std::vector<std::string> tokens, std::vector<TokenType> types) {
+    auto model = std::make_shared<Model>(*make_fake_model());
+    model->vocabulary.emplace();
+    model->vocabulary->tokens = std::move(tokens);
+    model->vocabulary->types = std::move(types);
+    return model;
+  };
+  const auto model = with_tokens({"a", "b"}, {TokenType::kNormal, TokenType::kNormal});
+  const std::string other = error_of(model, with_tokens({"a", "c"}, {TokenType::kNormal, TokenType::kNormal}), false);
+  CHECK(other.find("expected the model's tokens (2 tokens, ") != std::string::npos);
+  CHECK(other.find("found others (2 tokens, ") != std::string::npos);
+  CHECK(error_of(model, make_fake_model(), false).find("without a tokenizer") != std::string::npos);
+  const auto padded = with_tokens({"a", "b", "<pad>"}, {TokenType::kNormal, TokenType::kNormal, TokenType::kUnused});
+  CHECK(error_of(model, padded, false).empty());
+  for (const bool is_target : {false, true})
+    CHECK(error_of(make_fake_model(is_target), make_fake_model(!is_target), is_target)
+              .find("expected a model without recurrent layers") != std::string::npos);
+}
+
+TEST_CASE("a draft model's device that is lost is everybody's; one whose numbers are not finite drafts no more") {
+  const Request request = plain_request();
+  const Told poisoned = run({with_draft_model(request)}, small_config(), draft_parts({.poison = 1}));
+  check_same(poisoned.answers, request);
+  CHECK(poisoned.stats.drafts.num_proposed == 0);
+  SimClock clock;
+  auto engine = Engine::create(small_config(), make_fake_model(), make_fake_tokenizer(),
+                               std::make_unique<FakeBackend>(FakeBackendConfig()), &clock, {},
+                               draft_parts({.lost_at_submit = 6}));
+  REQUIRE(engine.ok());
+  const auto sink = std::make_shared<Sink>();
+  Request asked = with_draft_model(request);
+  asked.sink = sink;
+  REQUIRE((*engine)->submit(std::move(asked)).ok());
+  Result<bool> worked = true;
+  while (worked.ok() && *worked) worked = (*engine)->tick();
+  REQUIRE_FALSE(worked.ok());
+  CHECK(worked.error().code == ErrorCode::kDeviceLost);
+  CHECK(sink->answers.at(0).finish == FinishReason::kError);
+}
+
+TEST_CASE("the model and its draft model share the memory of the pool, a block of each for the other") {
+  EngineConfig config = small_config();
+  config.kv_tokens = 0;
+  const auto plan_of = [&config](DraftParts draft) {
+    SimClock clock;
+    auto engine = Engine::create(config, make_fake_model(), make_fake_tokenizer(),
+                                 std::make_unique<FakeBackend>(FakeBackendConfig()), &clock, {}, std::move(draft));
+    REQUIRE(engine.ok());
+    return (*engine)->memory_plan();
+  };
+  const MemoryPlan alone = plan_of({}), pair = plan_of(draft_parts({}));
+  CHECK(pair.draft_block_bytes == pair.block_bytes);
+  CHECK(pair.draft_pool_bytes == pair.pool_bytes);
+  CHECK(pair.blocks_by_memory * 2 <= alone.blocks_by_memory);
+  CHECK(pair.blocks_by_memory * 2 + 2 > alone.blocks_by_memory);
 }

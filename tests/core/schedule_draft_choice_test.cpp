@@ -157,3 +157,90 @@ TEST_CASE("the step behind one with drafts is planned when their tokens are know
   room.plan();
   CHECK(room.flows.drafts.awaits_tokens());
 }
+
+// ---- a draft model -------------------------------------------------------------------------------------------------
+
+namespace {
+
+// Says what its passes take, and drafts any tokens.
+class SlowDrafter final : public ModelDrafter {
+ public:
+  explicit SlowDrafter(double pass_ms) : pass_ms_(pass_ms) {}
+  std::unique_ptr<DraftPlace> begin(const Digest&) override { return std::make_unique<DraftPlace>(); }
+  Took propose(std::span<Row> rows) override {
+    ++num_calls;
+    Took took;
+    for (Row& row : rows) {
+      CHECK(row.place != nullptr);
+      passes = row.most;
+      if (!reads_for_ever) row.drafts->assign(row.most, 7);
+      took.draft_ms = pass_ms_ * row.most;
+    }
+    return took;
+  }
+  double pass_ms(size_t) const override { return pass_ms_; }
+
+  uint32_t num_calls = 0, passes = 0;
+  bool reads_for_ever = false;
+
+ private:
+  const double pass_ms_;
+};
+
+SchedulerConfig model_config(SlowDrafter* drafter) {
+  SchedulerConfig config = room_config(200);
+  config.model_drafter = drafter;
+  return config;
+}
+
+Request by_model(RequestId id, uint32_t tokens_max) {
+  Request request = request_of(id, 4, 40);
+  request.speculation = Speculation{nullptr, tokens_max, /*by_model=*/true};
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("the draft model makes as many passes as make tokens come faster, and none that do not") {
+  for (const auto& [pass_ms, expected] : {std::pair{0.01, 6u}, {0.2, 3u}, {0.9, 0u}}) {
+    SlowDrafter drafter(pass_ms);
+    ScheduleRoom room(model_config(&drafter));
+    teach(room.owners.pace, 0.01);
+    decode(room, by_model(1, 6));
+    CHECK(num_drafts(*room.plan()) == expected);
+    CHECK(drafter.passes == expected);
+  }
+}
+
+TEST_CASE("the draft model is asked for all rows at once, and for no more than an answer has room for") {
+  SlowDrafter drafter(0.01);
+  ScheduleRoom room(model_config(&drafter));
+  decode(room, by_model(1, 3));
+  Request shorter = by_model(2, 3);
+  shorter.max_tokens = 3;
+  decode(room, std::move(shorter));
+  decode(room, request_of(3, 4, 40));
+  const IterationPlan& plan = *room.plan();
+  CHECK(drafter.num_calls == 1);
+  REQUIRE(plan.rows.size() == 3);
+  CHECK(plan.rows[0].num_drafts == 3);
+  CHECK(plan.rows[1].num_drafts == 1);
+  CHECK(plan.rows[2].num_drafts == 0);
+  CHECK(plan.rows[0].draft_origin == DraftOrigin::kModel);
+}
+
+TEST_CASE("a draft model that is wrong, or never gets to drafting, is asked seldom, and what it takes counts") {
+  for (const bool reads_for_ever : {false, true}) {
+    SlowDrafter drafter(0.3);
+    drafter.reads_for_ever = reads_for_ever;
+    ScheduleRoom room(model_config(&drafter));
+    teach(room.owners.pace, 0.01);
+    Sequence& row = decode(room, by_model(1, 3));
+    row.request.max_tokens = 5000;
+    TimeNs now = 0;
+    while (row.progress.computed < 600) step(room, 0, 1.01, now += 2 * kMs);
+    CHECK(drafter.num_calls <= (reads_for_ever ? 350 : 60));
+    CHECK(room.flows.drafts.stats().num_steps_off > 0);
+    CHECK(room.flows.drafts.stats().model_ms > 0);
+  }
+}

@@ -92,9 +92,10 @@ Result<Ticket> FakeBackend::submit(const StepSubmission& step) {
     output.memory_ms =
         0.02 + config_.move_ms * static_cast<double>(forward->block_stores.size() + forward->block_loads.size());
   if (step.forward != nullptr) {
-    output.forward_ms = 0.1 + config_.token_ms * static_cast<double>(forward->tokens.size());
+    output.forward_ms = config_.step_ms + config_.token_ms * static_cast<double>(forward->tokens.size());
     for (const StepToken& token : tokens_) output.forward_ms += config_.key_ms * (token.position + 1);
     has_tail_ = false;
+    if (config_.tokens_read) *config_.tokens_read += tokens_.size();
   }
   if (step.sample != nullptr) {
     if (std::exchange(has_tail_, true)) return refuse("a second tail of one forward part");
@@ -436,6 +437,8 @@ Status FakeBackend::run_sample(const SampleInputs& in, bool want_logprobs, StepO
       const TokenMaskPtr mask = mask_of(in, record, kFakeVocab);
       if (config_.masked_drafts && mask && record.flags >> kSampleRunShift > 0) ++*config_.masked_drafts;
       result = fake_draw(hidden, slot.sampling, counts, record.output_position, bias, config_.poison, mask.get());
+      if (result.flags == 0 && mix(hidden, 21) % 16 < config_.wrong_of_16)
+        result.token = (result.token + 1) % static_cast<int32_t>(kFakeVocab);
       if (result.flags == 0 && !(record.flags & kSampleVerify)) {
         slot.last_token = result.token;
         if (counted) counts_[static_cast<size_t>(slot.sampling.penalty_slot)].add_output(result.token);

@@ -15,14 +15,16 @@
 namespace llmrt::test {
 
 struct FakeBackendConfig {
-  uint32_t poison = 0;                                    // one hidden state in so many is not finite; 0 = none
-  double token_ms = 0.01, key_ms = 1e-5, move_ms = 0.01;  // what a step says that it took, beside 0.1
-  bool batch_invariant = true;                            // what it says of itself; it always is
+  uint32_t poison = 0;  // one hidden state in so many is not finite; 0 = none
+  double step_ms = 0.1, token_ms = 0.01, key_ms = 1e-5, move_ms = 0.01;  // what a step says that it took
+  bool batch_invariant = true;                                           // what it says of itself; it always is
   uint64_t lost_at_submit = 0;           // this submission (from 1) and all later calls say device_lost; 0 = never
   float best_logprob = 0;                // added to the best alternative of each row
   std::vector<FakeGroup> groups = {{}};  // the model's
   uint32_t model = 0;                    // of models that only their numbers tell apart
   uint64_t* masked_drafts = nullptr;     // counts draws behind drafts that had a mask
+  uint32_t wrong_of_16 = 0;              // so many of 16 tokens that it draws are not what the model draws
+  uint64_t* tokens_read = nullptr;       // counts tokens of its steps
 };
 
 class FakeBackend : public Backend {

@@ -98,16 +98,16 @@ ModelUnderTest::ModelUnderTest(const std::string& path, const std::string& devic
 }
 
 ModelUnderTest::ModelUnderTest(std::shared_ptr<const Model> model, std::unique_ptr<Backend> backend,
-                               const EngineConfig& config)
+                               const EngineConfig& config, DraftParts draft)
     : model_(std::move(model)) {
-  start(std::move(backend), config);
+  start(std::move(backend), config, std::move(draft));
 }
 
-void ModelUnderTest::start(std::unique_ptr<Backend> backend, const EngineConfig& config) {
+void ModelUnderTest::start(std::unique_ptr<Backend> backend, const EngineConfig& config, DraftParts draft) {
   auto tokenizer = Tokenizer::create(*model_->vocabulary);
   if (!tokenizer) FAIL(tokenizer.error().message);
   tokenizer_ = std::move(*tokenizer);
-  auto engine = Engine::create(config, model_, tokenizer_, std::move(backend), &clock_, {});
+  auto engine = Engine::create(config, model_, tokenizer_, std::move(backend), &clock_, {}, std::move(draft));
   if (!engine) FAIL(engine.error().message);
   engine_ = std::move(*engine);
 }

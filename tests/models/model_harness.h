@@ -46,8 +46,9 @@ class ModelUnderTest {
  public:
   // Fails the running Catch2 test on an error.
   ModelUnderTest(const std::string& path, const std::string& device, const EngineConfig& config);
-  // As above on a backend of the caller's.
-  ModelUnderTest(std::shared_ptr<const Model> model, std::unique_ptr<Backend> backend, const EngineConfig& config);
+  // As above on a backend of the caller's, beside a draft model if there is one.
+  ModelUnderTest(std::shared_ptr<const Model> model, std::unique_ptr<Backend> backend, const EngineConfig& config,
+                 DraftParts draft = {});
 
   std::vector<int32_t> encode(const std::string& text) const { return tokenizer_->encode(text); }
   // All prompts share the engine, each submitted at its tick. An answer per branch, in the prompts' order. Where
@@ -59,7 +60,7 @@ class ModelUnderTest {
   const Tokenizer& tokenizer() const { return *tokenizer_; }
 
  private:
-  void start(std::unique_ptr<Backend> backend, const EngineConfig& config);
+  void start(std::unique_ptr<Backend> backend, const EngineConfig& config, DraftParts draft = {});
 
   SteadyClock clock_;
   std::shared_ptr<const Model> model_;

@@ -343,9 +343,10 @@ TEST_CASE("drafts are asked for by name, and a prediction is drafted from") {
     predicted->source->begin(3)->propose(std::vector<int32_t>{'a', 'b', 'c', 'x'}, 4, &drafts);
     CHECK(std::string(drafts.begin(), drafts.begin() + 2) == "yz");
   }
-  for (const char* wrong : {R"("speculative": {"mode": "eagle"})", R"("speculative": {"draft_tokens": 0})",
-                            R"("speculative": {"draft_tokens": 17})", R"("speculative": {"modes": "ngram"})",
-                            R"("speculative": true)"})
+  for (const char* wrong :
+       {R"("speculative": {"mode": "eagle"})", R"("speculative": {"draft_tokens": 0})",
+        R"("speculative": {"mode": "model"})", R"("speculative": {"mode": "both"})",
+        R"("speculative": {"draft_tokens": 17})", R"("speculative": {"modes": "ngram"})", R"("speculative": true)"})
     CHECK(completion_error(fmt::format(R"({{"prompt": "a", {}}})", wrong)).param.starts_with("speculative"));
   for (const char* wrong : {R"("prediction": "x")", R"("prediction": {})", R"("prediction": {"content": [5]})"})
     CHECK(completion_error(fmt::format(R"({{"prompt": "a", {}}})", wrong)).param == "prediction");

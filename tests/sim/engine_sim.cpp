@@ -22,6 +22,8 @@ void print(const Coverage& coverage) {
              coverage.blocks_loaded);
   fmt::print("  {} drafts, {} of them right; {} draws behind drafts had a mask; {} steps waited for tokens\n",
              coverage.drafts_proposed, coverage.drafts_accepted, coverage.masked_drafts, coverage.steps_awaited);
+  fmt::print("  {} drafts of a draft model, {} of them right; {} of the model's twin, all right\n",
+             coverage.model_drafts_proposed, coverage.model_drafts_accepted, coverage.twin_drafts);
   for (int i = 1; i < kNumFinishReasons; ++i) {
     fmt::print("  {:<12}{:>8}\n", finish_reason_name(static_cast<FinishReason>(i)),
                coverage.finished[static_cast<size_t>(i)]);
@@ -45,7 +47,8 @@ bool reached_everything(const Coverage& coverage) {
              coverage.states_begun > 0 && coverage.states_evicted > 0 && coverage.num_baselines > 0 &&
              coverage.padded_tokens > 0 && coverage.drafts_accepted > 0 &&
              coverage.drafts_proposed > coverage.drafts_accepted && coverage.steps_awaited > 0 &&
-             coverage.masked_drafts > 0;
+             coverage.masked_drafts > 0 && coverage.twin_drafts > 0 &&
+             coverage.model_drafts_proposed > coverage.model_drafts_accepted;
   for (int i = 1; i < kNumFinishReasons; ++i) all = all && coverage.finished[static_cast<size_t>(i)] > 0;
   return all;
 }

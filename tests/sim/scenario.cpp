@@ -282,6 +282,45 @@ void choose_drafts(Scenario& scenario) {
   scenario.config.ngram_drafts = Dice(scenario.seed ^ 0xc2b2ae3d27d4eb4f).one_in(6);
 }
 
+// By dice of its own, too. A device that says nothing of a row but that its numbers are not finite is among them.
+void choose_draft_model(Scenario& scenario) {
+  Dice dice(scenario.seed ^ 0x94d049bb133111eb);
+  if (scenario.is_hybrid() || !dice.one_in(3)) return;
+  FakeBackendConfig& draft = scenario.draft_model.emplace();
+  scenario.has_twin = dice.one_in(2);
+  if (scenario.has_twin) {
+    scenario.backend.poison = 0;
+  } else {
+    draft.wrong_of_16 = dice.one_of({0, 4, 16});
+    if (dice.one_in(4)) draft.poison = 30;
+    scenario.config.model_drafts = dice.one_in(2);
+  }
+  draft.step_ms = 0.001 * dice.one_of({1, 20, 100});
+  draft.token_ms = 0.001 * dice.one_of({1, 5});
+}
+
+// By dice of its own, too.
+void ask_draft_model(const Scenario& scenario, ClientPlan& client) {
+  Dice dice(scenario.seed ^ 0xff51afd7ed558ccd ^ (scenario.clients.size() << 20));
+  if (!scenario.draft_model || dice.one_in(3)) return;
+  Request& request = client.request;
+  if (scenario.has_twin && request.beam) return;
+  client.asks_draft_model = true;
+  if (!scenario.has_twin) return;
+  SamplingParams& sampling = request.sampling;
+  sampling.repetition_penalty = 1;
+  sampling.presence_penalty = sampling.frequency_penalty = 0;
+  sampling.no_repeat_ngram_size = 0;
+  sampling.logit_bias = {};
+  sampling.bad_words = {};
+  request.adapter_id = 0;
+  request.stop = {.ignore_eos = true};
+  request.min_tokens = 0;
+  request.constraint = {};
+  request.policy = {};
+  request.processors = {};
+}
+
 // Whether all clients of a run have a salt: else few of them share parts of blocks.
 bool is_salted(const Scenario& scenario) {
   return Dice(scenario.seed ^ 0xbf58476d1ce4e5b9).one_in(2);
@@ -327,6 +366,7 @@ void add_clients(Scenario& scenario, bool under_pressure, uint32_t tick, Dice& d
     add_late_mask(scenario, client.request);
     add_constraint(scenario, client.request);
     add_drafts(scenario, client);
+    if (!(scenario.has_twin && client.right_drafts_of_16 >= 0)) ask_draft_model(scenario, client);
     if (shares) texts.rewrite(client.request, dice);
     add_invocation(scenario, client.request);
     if (shares) {
@@ -361,6 +401,7 @@ Scenario make_scenario(uint64_t seed) {
   choose_model(scenario);
   choose_drafts(scenario);
   if (dice.one_in(4)) scenario.backend.poison = dice.one_of({50, 500});
+  choose_draft_model(scenario);
   scenario.backend.move_ms = 0.001 * dice.one_of({1, 10, 100, 1000});
   if (dice.one_in(15)) scenario.backend.lost_at_submit = dice.between(12, 80);  // after the measured steps of the start
   if (seed % 8 == 0)

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 
 #include "core/engine/engine_config.h"
 #include "core/request/request.h"
@@ -21,12 +22,17 @@ struct ClientPlan {
   int pause_at_ticks = -1;         // from its arrival: takes no more ...
   int pause_ticks = 0;             // ... for so long
   int right_drafts_of_16 = -1;     // its answers are drafted (scripted_drafts.h); -1 = they are not
+  bool asks_draft_model = false;   // of a scenario that has one
 };
 
 struct Scenario {
   uint64_t seed = 0;
   EngineConfig config;
   FakeBackendConfig backend;
+  std::optional<FakeBackendConfig> draft_model;  // beside the model
+  // It is the model's twin, and drafts for answers alone that nothing changes and only their length ends: each of its
+  // drafts is right.
+  bool has_twin = false;
   std::deque<ClientPlan> clients;  // those of a later wave stand behind, and none moves
   uint32_t tick_ms_max = 0;
 

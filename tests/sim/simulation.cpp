@@ -67,8 +67,10 @@ std::string Simulation::start() {
   config.overlap = overlap_;
   FakeBackendConfig backend = scenario_.backend;
   backend.masked_drafts = &coverage_->masked_drafts;
+  DraftParts draft;
+  if (scenario_.draft_model) draft = {make_fake_model(), std::make_unique<FakeBackend>(*scenario_.draft_model)};
   auto engine = Engine::create(config, make_fake_model(scenario_.is_hybrid()), tokenizer_,
-                               std::make_unique<FakeBackend>(std::move(backend)), &clock_, {});
+                               std::make_unique<FakeBackend>(std::move(backend)), &clock_, {}, std::move(draft));
   if (!engine) return "the engine did not start: " + engine.error().message;
   engine_ = std::move(*engine);
   engine_->set_trace(records_);
@@ -113,6 +115,11 @@ std::string Simulation::arrive(size_t first) {
     for (uint32_t branch = 0; branch < n; ++branch) script.answers.push_back(clients_[first + branch]->alone.tokens);
     request.speculation = Speculation{std::make_shared<ScriptedDrafts>(std::move(script)),
                                       1 + static_cast<uint32_t>(random_() % kDraftTokensMax)};
+  }
+  if (clients_[first]->plan->asks_draft_model) {
+    if (!request.speculation)
+      request.speculation = Speculation{nullptr, 1 + static_cast<uint32_t>(random_() % kDraftTokensMax)};
+    request.speculation->by_model = true;
   }
   request.sink = sink;
   const EngineConfig& config = engine_->config();
@@ -207,6 +214,14 @@ std::string Simulation::after_all() {
   coverage_->drafts_proposed += stats.drafts.num_proposed;
   coverage_->drafts_accepted += stats.drafts.num_accepted;
   coverage_->steps_awaited += stats.drafts.num_awaited;
+  coverage_->model_drafts_proposed += stats.drafts.num_model_proposed;
+  coverage_->model_drafts_accepted += stats.drafts.num_model_accepted;
+  if (scenario_.has_twin) {
+    coverage_->twin_drafts += stats.drafts.num_model_accepted;
+    if (stats.drafts.num_model_accepted != stats.drafts.num_model_proposed)
+      return fmt::format("{} of {} drafts of the model's twin are right", stats.drafts.num_model_accepted,
+                         stats.drafts.num_model_proposed);
+  }
   if (scenario_.is_hybrid() && stats.drafts.num_proposed > 0) return "drafts in a model with states";
   coverage_->blocks_stored += stats.blocks_stored;
   coverage_->blocks_loaded += stats.blocks_loaded;

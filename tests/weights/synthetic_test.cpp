@@ -275,3 +275,26 @@ TEST_CASE("unknown shapes and encodings are refused by name, an unwritable file 
   CHECK(load_model("synthetic:qwen3-8b").error().code == ErrorCode::kInvalidArgument);
   CHECK(write_synthetic_gguf("smollm2-135m", "q4_1", "/nowhere/file.gguf").error().code == ErrorCode::kIo);
 }
+
+TEST_CASE("the first layers of a shape are those of the whole, and the whole's others may add nothing") {
+  const auto whole = make("synthetic:smollm2-135m:f16"), first = make("synthetic:smollm2-135m@4:f16"),
+             padded = make("synthetic:smollm2-135m@4+:f16");
+  CHECK(first->config.num_layers() == 4);
+  CHECK(padded->config.num_layers() == whole->config.num_layers());
+  const auto bytes = [](const Model& model, const std::string& name) {
+    for (const WeightTensor& tensor : model.weights.tensors)
+      if (tensor.name == name) return bytes_of(tensor, 0, tensor.rows);
+    throw std::runtime_error("no tensor " + name);
+  };
+  for (const char* name : {"blk.3.attn_output.weight", "blk.3.ffn_down.weight", "blk.0.attn_q.weight"}) {
+    CHECK(bytes(*first, name) == bytes(*whole, name));
+    CHECK(bytes(*padded, name) == bytes(*whole, name));
+  }
+  const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
+  for (const char* name : {"blk.4.attn_output.weight", "blk.29.ffn_down.weight"})
+    CHECK(std::ranges::all_of(bytes(*padded, name), is_zero));
+  CHECK(bytes(*padded, "blk.4.ffn_up.weight") == bytes(*whole, "blk.4.ffn_up.weight"));
+  for (const char* wrong : {"synthetic:smollm2-135m@0:f16", "synthetic:smollm2-135m@31:f16",
+                            "synthetic:smollm2-135m@4-:f16", "synthetic:smollm2-135m@:f16"})
+    CHECK_FALSE(make_synthetic(wrong).ok());
+}

@@ -64,7 +64,8 @@ constexpr ForeignOption kForeignOptions[] = {
     {"--ssl-certfile --ssl-cert-file", "--tls-cert", ""},
     {"--ssl-keyfile --ssl-key-file", "--tls-key", ""},
     {"--uds", "--unix-socket", ""},
-    {"--lora --mmproj --draft-model -md --grammar --embedding --embeddings", "", "llmrt does not have this yet"},
+    {"-md --model-draft --speculative-model", "--draft-model", ""},
+    {"--lora --mmproj --grammar --embedding --embeddings", "", "llmrt does not have this yet"},
 };
 
 template <typename Table>

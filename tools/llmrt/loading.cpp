@@ -341,13 +341,22 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->check(number_range(0.0, 1e6))
       ->capture_default_str()
       ->group(group);
+  options.speculation =
+      command
+          .add_option("--speculative", options.speculative,
+                      "where drafts of a request's next tokens come from, when it says nothing of it: ngram, from its "
+                      "own prompt and answer; model, from --draft-model; both, from the model where the text gives "
+                      "none; or none. Default with a draft model: model. Drafts change no answer; those that are right "
+                      "save steps")
+          ->type_name("MODE")
+          ->check(one_of({"none", "ngram", "model", "both"}))
+          ->capture_default_str()
+          ->group(group);
   command
-      .add_option("--speculative", options.speculative,
-                  "where drafts of a request's next tokens come from, when it says nothing of it: ngram, from its own "
-                  "prompt and answer, or none. Drafts change no answer; those that are right save steps")
-      ->type_name("MODE")
-      ->check(one_of({"none", "ngram"}))
-      ->capture_default_str()
+      .add_option("--draft-model", options.draft_model,
+                  "a smaller model with the same tokens, which drafts for the model: a GGUF file or a folder of "
+                  "safetensors")
+      ->type_name("PATH")
       ->group(group);
   command.add_option("--draft-tokens", config.draft_tokens, "drafts of a row in a step, at most")
       ->type_name("N")
@@ -454,7 +463,12 @@ EngineConfig engine_config(const EngineOptions& options) {
   config.on_exhaustion = *parse_on_exhaustion(options.on_exhaustion);
   config.batching = *parse_batching(options.batching);
   config.overlap = !options.no_overlap;
-  config.ngram_drafts = options.speculative == "ngram";
+  const bool names_source = options.speculation && options.speculation->count() > 0;
+  const std::string& source = options.draft_model.empty() || names_source ? options.speculative : "model";
+  config.ngram_drafts = source == "ngram" || source == "both";
+  config.model_drafts = source == "model" || source == "both";
+  if (config.model_drafts && options.draft_model.empty())
+    fail(kUsage, fmt::format("--speculative {}: expected --draft-model beside it, found none", source));
   config.allows_batch_invariant = !options.no_batch_invariant;
   if (!options.allow_classes.empty()) config.allowed_classes = allowed_classes_of(options.allow_classes);
   config.class_shares = class_shares_of(options.class_shares);
@@ -511,8 +525,9 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
   ProgressBar bar("loading weights", /*quiet=*/log != nullptr);
   EngineConfig config = engine_config(options);
   if (!options.adapter.empty() && config.adapters.slots == 0) config.adapters.slots = 1;
-  Result<std::unique_ptr<Engine>> engine = try_open_engine(
-      open, config, std::move(*backend), clock, [&bar](uint64_t done, uint64_t total) { bar.update(done, total); });
+  Result<std::unique_ptr<Engine>> engine =
+      try_open_engine(open, config, std::move(*backend), options.draft_model, clock,
+                      [&bar](uint64_t done, uint64_t total) { bar.update(done, total); });
   bar.finish();
   if (log) log->info("{}", bar.line());
   if (!engine) fail(engine.error(), engine.error().code == ErrorCode::kInvalidArgument ? kUsage : kNoDevice);
@@ -521,6 +536,9 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
                 "KV pool: {} blocks of {} tokens (limited by {}), context {}{}", plan.num_blocks, plan.block_tokens,
                 plan.limited_by, (*engine)->config().context_max,
                 plan.f16_copy_bytes ? fmt::format("; weights in f16 too: {}", bytes_text(plan.f16_copy_bytes)) : ""));
+  if (plan.draft_fixed_bytes > 0)
+    tell(log, fmt::format("draft model: {}, {}, and {} of KV pool", model_name(options.draft_model),
+                          bytes_text(plan.draft_fixed_bytes), bytes_text(plan.draft_pool_bytes)));
   if (plan.penalty_rows < plan.sequences)
     tell(log, fmt::format("penalties: {} of {} sequences at a time may have them, {} each (--penalty-rows)",
                           plan.penalty_rows, plan.sequences, bytes_text(plan.penalty_row_bytes)));
@@ -531,17 +549,27 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
 }
 
 Result<std::unique_ptr<Engine>> try_open_engine(OpenModel& open, const EngineConfig& config,
-                                                std::unique_ptr<Backend> backend, const Clock* clock,
-                                                const Progress& progress) {
+                                                std::unique_ptr<Backend> backend, const std::string& draft_model,
+                                                const Clock* clock, const Progress& progress) {
+  DraftParts draft;
+  if (!draft_model.empty()) {
+    Result<std::shared_ptr<const Model>> model = load_model(draft_model);
+    if (!model) return make_error(model.error().code, "--draft-model: {}", model.error().message);
+    Result<std::unique_ptr<Backend>> own = open_device(backend->caps().device_id);
+    if (!own) return own.error();
+    draft = {*std::move(model), *std::move(own)};
+  }
+  const auto tell_progress = [&](uint64_t done, uint64_t total) {
+    progress(done, total);
+    open.times.weights_ns = clock->now_ns();
+  };
   Result<std::unique_ptr<Engine>> engine = Engine::create(config, open.model, open.served.tokenizer, std::move(backend),
-                                                          clock, [&](uint64_t done, uint64_t total) {
-                                                            progress(done, total);
-                                                            open.times.weights_ns = clock->now_ns();
-                                                          });
+                                                          clock, tell_progress, std::move(draft));
   open.times.engine_ns = clock->now_ns();
   if (!engine) return engine;
   open.served.context_max = (*engine)->config().context_max;
   open.served.block_tokens = (*engine)->memory_plan().block_tokens;
+  open.served.has_draft_model = (*engine)->draft_model() != nullptr;
   open.served.file = served_file(*open.model);
   const Caps& caps = (*engine)->backend().caps();
   open.served.origin = {.version = LLMRT_VERSION,

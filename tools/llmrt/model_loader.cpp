@@ -19,7 +19,8 @@ namespace {
 constexpr uint64_t kLeastBeside = 256ull << 20;
 
 uint64_t bytes_of(const MemoryPlan& plan) {
-  return plan.weight_bytes + plan.workspace_bytes + plan.reserve_bytes + plan.pool_bytes;
+  return plan.weight_bytes + plan.workspace_bytes + plan.reserve_bytes + plan.pool_bytes + plan.draft_fixed_bytes +
+         plan.draft_pool_bytes;
 }
 
 // Takes a while with a large vocabulary: beside the weights. Null where there is no tokenizer.
@@ -105,7 +106,7 @@ Result<std::shared_ptr<LoadedModel>> EngineLoader::load(ModelIdx model, std::fun
   if (!shares_.empty()) config.memory_bytes_max = shares_[model];
   open->times.model_ns = open->times.device_ns = clock_->now_ns();
   Result<std::unique_ptr<Engine>> engine =
-      try_open_engine(*open, config, std::move(*backend), clock_, [](uint64_t, uint64_t) {});
+      try_open_engine(*open, config, std::move(*backend), config_.draft_model, clock_, [](uint64_t, uint64_t) {});
   if (!engine) return engine.error();
   if (const std::string remark = (*engine)->backend().remark(); !remark.empty()) note(LogLevel::kInfo, remark);
   return assemble(std::move(*open), std::move(*engine), grammars.get(), std::move(on_lost));

@@ -23,6 +23,7 @@ struct LoaderConfig {
   std::vector<ModelOptions> models;
   std::string device;
   EngineConfig engine;
+  std::string draft_model;  // of the only model; empty: none
   // Of the models at once, for their shares of memory. 0: one model, which takes all.
   uint32_t num_shares = 0;
   std::string thought_field = "reasoning_content", request_trace, worker_id;

@@ -56,6 +56,7 @@ struct EngineOptions {
   double kv_host_gib = 0, kv_disk_gib = 0;
   std::string on_exhaustion = "preempt", batching = "continuous", window_blocks = "free", speculative = "none",
               latent_prompts = "by-cost";
+  std::string draft_model = {};  // a file or folder; empty: none
   bool no_overlap = false, no_batch_invariant = false;
   std::vector<std::string> allow_classes = {};  // empty = all
   int64_t reserve_output = -1;                  // -1 = learnt
@@ -63,7 +64,8 @@ struct EngineOptions {
   uint32_t queue_mib = 256;
   double request_timeout_s = 0, queue_timeout_s = 0;
   std::string adapter = {};  // a PEFT folder or a GGUF file, of every answer; empty: none
-  const CLI::Option *batch_wait = nullptr, *chunk_tokens = nullptr;  // tell whether it was given
+  // Tell whether it was given.
+  const CLI::Option *batch_wait = nullptr, *chunk_tokens = nullptr, *speculation = nullptr;
 };
 void add_engine_options(CLI::App& command, EngineOptions& options);
 // --adapter, of a command with one adapter at most: open_engine reads it, and put_adapter names it in a request's body.
@@ -93,10 +95,11 @@ OpenModel open_model(const ModelOptions& options, Log* log = nullptr);
 // Judges a file as open_model does; errors name file, key or tensor, what was expected and found.
 Result<OpenModel> try_open_model(const ModelOptions& options);
 
-// Loads it onto a device; `progress` is told of the weights' bytes. Fills in what `open` says of the engine.
+// Loads it onto a device, and beside it the draft model of that path, if it is not empty; `progress` is told of the
+// model's bytes. Fills in what `open` says of the engine.
 Result<std::unique_ptr<Engine>> try_open_engine(OpenModel& open, const EngineConfig& config,
-                                                std::unique_ptr<Backend> backend, const Clock* clock,
-                                                const Progress& progress);
+                                                std::unique_ptr<Backend> backend, const std::string& draft_model,
+                                                const Clock* clock, const Progress& progress);
 // The same, told as open_model does.
 std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& options, const Clock* clock,
                                     Log* log = nullptr);

@@ -141,6 +141,9 @@ LoaderConfig loader_config(const ServedModelsOptions& options, const EngineOptio
   LoaderConfig config;
   config.device = engine.device;
   config.engine = engine_config(engine);
+  config.draft_model = engine.draft_model;
+  if (models.size() > 1 && !engine.draft_model.empty())
+    fail(kUsage, fmt::format("--draft-model: expected one model, found {}", models.size()));
   if (models.size() > 1) config.num_shares = models_at_once(options, models.size());
   config.models = std::move(models);
   return config;

@@ -14,10 +14,10 @@ namespace llmrt::bench {
 namespace {
 
 struct Options {
-  std::string model = "synthetic:llama-3.1-8b:q4_0";
+  std::string model = "synthetic:llama-3.1-8b:q4_0", draft_model;
   std::vector<std::string> devices{"auto"};
   std::vector<uint32_t> prompts{512, 2048}, rows{1, 8, 32, 128, 256};
-  uint32_t depth = 512, output = 128, repeats = 3;
+  uint32_t depth = 512, output = 128, repeats = 3, draft_tokens = kDraftTokensDefault;
   std::string kv_dtype = "f16", format = "md", json_path;
   double read_gb_s = 0, price_hour_usd = 0, f16_copies_share = EngineConfig().f16_copies_share;
   bool batch_invariant = false, limits = false;
@@ -36,6 +36,8 @@ EngineConfig config_of(const Options& options, KvDType kv_dtype) {
   config.batch_invariant = options.batch_invariant;
   config.f16_copies_share = options.f16_copies_share;
   config.prefix_cache = PrefixCacheKind::kOff;  // every run computes all of its tokens
+  config.model_drafts = !options.draft_model.empty();
+  config.draft_tokens = options.draft_tokens;
   for (const uint32_t rows : options.rows) config.sequences_max = std::max(config.sequences_max, rows);
   config.context_max = options.depth + options.output + 1;
   for (const uint32_t prompt : options.prompts) config.context_max = std::max(config.context_max, prompt + 2);
@@ -66,7 +68,8 @@ boost::json::object work_of(const Model& model, const Options& options, const En
 
 // Limits come first, while the device's memory is free.
 Result<Candidate> open(const Options& options, const std::string& name, const std::shared_ptr<const Model>& model,
-                       const EngineConfig& config, const Clock& clock, Record* record) {
+                       const std::shared_ptr<const Model>& draft, const EngineConfig& config, const Clock& clock,
+                       Record* record) {
   Candidate candidate;
   candidate.ceilings.read_gb_s = options.read_gb_s;
   std::optional<DeviceLimits> limits;
@@ -79,7 +82,7 @@ Result<Candidate> open(const Options& options, const std::string& name, const st
     limits = std::move(*measured);
     candidate.ceilings = {limits->read.best, limits->matrix_tflop_s()};
   }
-  Result<EngineUnderTest> under = open_engine(name, model, config, &clock);
+  Result<EngineUnderTest> under = open_engine(name, model, config, &clock, draft);
   if (!under) return under.error();
   fmt::print(stderr, "{}: {} ({}), loaded in {:.2f} s\n", under->device_id, under->device_name, under->tier,
              under->load_s);
@@ -167,18 +170,31 @@ Status run(const Options& options) {
                                          {{"model", (*model)->path},
                                           {"repeats", options.repeats},
                                           {"batch_invariant", options.batch_invariant},
+                                          {"draft_model", options.draft_model},
+                                          {"draft_tokens", options.draft_tokens},
                                           {"step_tokens", config.step_tokens_max},
                                           {"price_hour_usd", options.price_hour_usd}},
                                          options.json_path);
   if (!record) return record.error();
+  std::shared_ptr<const Model> draft;
+  if (!options.draft_model.empty()) {
+    Result<std::shared_ptr<const Model>> loaded = load_model(options.draft_model);
+    if (!loaded) return loaded.error();
+    draft = *std::move(loaded);
+  }
   const SteadyClock clock;
   std::vector<Candidate> candidates;
   for (const std::string& name : options.devices) {
-    Result<Candidate> candidate = open(options, name, *model, config, clock, &*record);
+    Result<Candidate> candidate = open(options, name, *model, draft, config, clock, &*record);
     if (!candidate) return candidate.error();
     candidates.push_back(*std::move(candidate));
   }
   const bool is_whole = measure_all(options, **model, config, clock, candidates, &*record);
+  for (const Candidate& candidate : candidates)
+    if (const DraftStats drafts = candidate.engine->stats().drafts; drafts.num_proposed > 0)
+      fmt::print(stderr, "{}: {} of {} drafts right, {:.2f} s of drafting, {:.2f} s of reading prompts for it\n",
+                 candidate.caps.device_id, drafts.num_accepted, drafts.num_proposed, drafts.model_ms * 1e-3,
+                 drafts.model_read_ms * 1e-3);
   if (Status status = record->finish(); !status) return status.error();
   if (!is_whole) return make_error(ErrorCode::kInternal, "not all tests ran; see FAILED above");
   return {};
@@ -199,6 +215,10 @@ void add_model_command(CLI::App& app, int* exit_code) {
     command->add_option(name, value, help)->check(number_range(least, most))->capture_default_str();
   };
   command->add_option("-m,--model", options->model, "GGUF file or synthetic:<shape>:<encoding>")->capture_default_str();
+  command->add_option("--draft-model", options->draft_model,
+                      "A smaller model that drafts for it; of synthetic:SHAPE@4+:ENCODING, synthetic:SHAPE@4:ENCODING "
+                      "foresees every token");
+  number("--draft-tokens", options->draft_tokens, 1, kDraftTokensMax, "Drafts of a row in a step, at most");
   command->add_option("-d,--device", options->devices, "Devices to compare (repeat)")->capture_default_str();
   list("-p,--prompts", options->prompts, 1u << 20, "Prompt lengths");
   list("-r,--rows", options->rows, 65536, "Numbers of decoding rows");

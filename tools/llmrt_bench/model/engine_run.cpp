@@ -31,15 +31,23 @@ struct Sample {
 }  // namespace
 
 Result<EngineUnderTest> open_engine(const std::string& device, std::shared_ptr<const Model> model,
-                                    const EngineConfig& config, const Clock* clock) {
+                                    const EngineConfig& config, const Clock* clock,
+                                    std::shared_ptr<const Model> draft) {
   Result<std::unique_ptr<Backend>> backend = open_device(device);
   if (!backend) return backend.error();
+  DraftParts parts;
+  if (draft) {
+    Result<std::unique_ptr<Backend>> own = open_device((*backend)->caps().device_id);
+    if (!own) return own.error();
+    parts = {std::move(draft), *std::move(own)};
+  }
   EngineUnderTest under;
   under.device_id = (*backend)->caps().device_id;
   under.device_name = (*backend)->caps().device_name;
   under.tier = (*backend)->caps().tier;
   const TimeNs begin = clock->now_ns();
-  Result<std::unique_ptr<Engine>> engine = Engine::create(config, model, nullptr, std::move(*backend), clock, {});
+  Result<std::unique_ptr<Engine>> engine =
+      Engine::create(config, model, nullptr, std::move(*backend), clock, {}, std::move(parts));
   if (!engine) return engine.error();
   under.load_s = ms_between(begin, clock->now_ns()) * 1e-3;
   if (const std::string remark = (*engine)->backend().remark(); !remark.empty())

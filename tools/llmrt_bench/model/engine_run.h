@@ -15,8 +15,10 @@ struct EngineUnderTest {
   double load_s = 0;
 };
 
+// `draft`: null, or what drafts for the model.
 Result<EngineUnderTest> open_engine(const std::string& device, std::shared_ptr<const Model> model,
-                                    const EngineConfig& config, const Clock* clock);
+                                    const EngineConfig& config, const Clock* clock,
+                                    std::shared_ptr<const Model> draft = nullptr);
 
 struct BatchResult {
   double prefill_s = 0;         // first submit to the last request's first token
