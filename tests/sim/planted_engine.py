@@ -44,8 +44,6 @@ BUGS = [
     ("behind a draft whose mask is late all tokens may be drawn", "core/request/branch_constraint.cpp",
      "    if (next.state != NextTokens::State::kReady) break;\n", ""),
     # A draft model. What is wrong with its keys or draws shows in drafts of the model's twin, which must be right.
-    ("the draft model keeps the keys of a wrong draft", "core/engine/draft_model.cpp",
-     "place->tokens[place->num_agreed] == row.tokens[place->num_agreed]", "true"),
     ("the draft model draws with the noise of the place before", "core/engine/draft_model.cpp",
      "work.row->output_position + num_drafts", "work.row->output_position + num_drafts - 1"),
     ("the draft model draws with the parameters of another branch", "core/engine/draft_model.cpp",
