@@ -52,8 +52,6 @@ BUGS = [
      "append(RowUpdateKind::kPatchTable, place.num_sent, group,", "append(RowUpdateKind::kPatchTable, 0, group,"),
     ("a place gives its blocks up and keeps its text", "core/engine/draft_model.cpp",
      "  place.tokens.resize(num_tokens);\n", ""),
-    ("the place of a row that drafts now is taken for another", "core/engine/draft_model.cpp",
-     "place.used_in != call_ && (place.holder == nullptr ||", "(place.holder == nullptr || place.used_in == call_ ||"),
     ("a row that is not read to its end drafts", "core/engine/draft_model.cpp", "      work.most = 0;\n", ""),
     ("the draft model drafts beyond max_tokens", "core/schedule/draft_choice.cpp",
      ".most = std::min({passes, most_of(*row), row->draft_room()}),", ".most = std::min(passes, most_of(*row)),"),
