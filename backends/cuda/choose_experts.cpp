@@ -272,8 +272,7 @@ ExpertShape shape_of(const GroupRun& run, TensorId rows, TensorId out, uint32_t 
 }
 
 bool multiplies_f16(const PackedMatrix& matrix, DType math) {
-  return math == DType::kF16 && (matrix.encoding == Encoding::kF16 || is_quantized(matrix.encoding)) &&
-         !matrix.is_beyond_f16 && matrix.columns % 8 == 0;
+  return math == DType::kF16 && matrix.multiplies_in_f16() && matrix.columns % 8 == 0;
 }
 
 }  // namespace

@@ -508,4 +508,10 @@ struct SharedDecode {
   }
 };
 
+// Bytes between vectors in shared memory that rows are multiplied with, in f16 and whole steps: half of 128 more than a
+// multiple, so that neighbours stand in other banks.
+__host__ __device__ inline uint32_t shared_x_stride(uint32_t columns) {
+  return (columns + kStep - 1) / kStep * kStep * 2 + 64;
+}
+
 }  // namespace llmrt::cuda

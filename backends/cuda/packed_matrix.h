@@ -84,6 +84,8 @@ struct PackedMatrix {
   Encoding encoding = Encoding::kF32;
   bool is_beyond_f16 = false;  // mxfp4, fp8: numbers in f16 would be wrong, so scales are applied to sums in f32
 
+  // Whether its numbers, decoded, are right in f16.
+  bool multiplies_in_f16() const { return (encoding == Encoding::kF16 || is_quantized(encoding)) && !is_beyond_f16; }
   PackedMatrix slice(uint64_t row_begin, uint32_t num_rows) const {
     PackedMatrix part = *this;
     for (int p = 0; p < kNumPlanes; ++p)

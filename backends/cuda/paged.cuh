@@ -12,6 +12,8 @@
 
 #include <cuda_bf16.h>
 
+#include <bit>
+
 #include "backends/cuda/dequant.cuh"
 #include "backends/cuda/op_context.h"
 #include "backends/cuda/reduce.cuh"
@@ -42,6 +44,36 @@ struct KvLayer {
     return static_cast<int64_t>((run << block_shift) + (token & ((1u << block_shift) - 1)));
   }
 };
+
+inline uint32_t block_shift_of(const KvGroup& group) {
+  return static_cast<uint32_t>(std::countr_zero(group.block_tokens));
+}
+
+// One layer of a pool of latents, a vector a token, and the block tables. Passed to kernels by value.
+struct LatentCache {
+  const uint8_t* data = nullptr;  // [block][token][row_dim]
+  const float* scales = nullptr;  // null: none, or fp8-tensor
+  const int32_t* tables = nullptr;
+  uint32_t blocks_row_max = 0, num_blocks = 0, block_shift = 0;
+
+  // Where a slot's token lies, in vectors; -1: no such block.
+  __device__ int32_t vector_of(uint32_t slot, uint32_t token) const {
+    const uint32_t entry = token >> block_shift;
+    if (entry >= blocks_row_max) return -1;
+    const int32_t block = tables[uint64_t{slot} * blocks_row_max + entry];
+    if (block < 0 || static_cast<uint32_t>(block) >= num_blocks) return -1;
+    return static_cast<int32_t>((static_cast<uint32_t>(block) << block_shift) + (token & ((1u << block_shift) - 1)));
+  }
+};
+inline LatentCache latent_cache(uint32_t kv_group, uint32_t layer, const OpContext& at) {
+  const KvPool& pool = at.pools[kv_group];
+  return {reinterpret_cast<const uint8_t*>(pool.device.data + layer * pool.device.layer_bytes),
+          pool.device.scales ? pool.device.scales + layer * pool.device.layer_scales : nullptr,
+          at.rows.tables_of(kv_group),
+          at.rows.blocks_row_max,
+          pool.group.num_blocks,
+          block_shift_of(pool.group)};
+}
 
 // Kernels know fp8-tensor as kF8 without a plane of scales.
 template <KvDType D>
@@ -174,7 +206,7 @@ struct Accumulator {
   }
 
   // out += weights * values for 16 keys and half h of the dims; v: word 8 * h + g of keys 2t, 2t + 1, 2t + 8, 2t + 9.
-  // Of 16 rows only where the lane's rows g or g + 8 are to have it.
+  // With `upper` or `lower` false the lane's row g or g + 8 keeps what it has.
   template <KvDType D>
   __device__ void add_values(int h, const uint32_t (&weights)[4], const KvWord<D> (&v)[4], bool upper, bool lower) {
     float before[8][4];

@@ -284,7 +284,7 @@ struct ForwardChecker {
     });
   }
 
-  // Of the `t`th token of a decode item.
+  // The token at `t` of a decode item.
   void check_merge(const std::string& where, const AttentionWork& work, const AttentionItem& item, uint32_t t) {
     const MergeItem &first = work.merge_items[item.merge_idx], &merge = work.merge_items[item.merge_idx + t];
     const uint64_t partial = static_cast<uint32_t>(item.partial) + uint64_t{t} * first.num_partials;

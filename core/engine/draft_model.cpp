@@ -126,7 +126,7 @@ void DraftModel::cut(Place& place, uint32_t num_tokens) {
   place.num_sent = std::min(place.num_sent, static_cast<uint32_t>(place.blocks.size()));
 }
 
-// The idle place that is best given up: nobody's before somebody's, then the one that was used longest ago.
+// The idle place that is best given up: one that no branch holds before one that does, then the oldest.
 DraftModel::Place* DraftModel::oldest_idle(bool has_blocks) {
   Place* oldest = nullptr;
   const auto age = [](const Place& place) { return std::pair(place.holder != nullptr, place.used_in); };

@@ -59,7 +59,7 @@ class DraftModel final : public ModelDrafter {
   class Handle;
   // A slot of the backend.
   struct Place {
-    Handle* holder = nullptr;     // null: nobody drafts with it
+    Handle* holder = nullptr;     // null: no branch drafts with it
     Digest identity = {};         // of the holder, or the last one
     std::vector<int32_t> tokens;  // whose keys and values its blocks hold
     uint32_t num_agreed = 0;      // of these, known to be the holder's text

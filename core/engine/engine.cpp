@@ -246,7 +246,7 @@ Result<bool> Engine::Impl::prepare_next() {
   const bool decodes = config.batch_invariant || prepared_tokens <= config.sequences_max * kDecodeRowTokens;
   const bool prompts = !config.batch_invariant && prepared_tokens > kDecodeRowTokens;
   const bool invariant = config.batch_invariant;
-  // Where nobody asks for drafts by default, and prompts do not make runs, the first step that has some compiles them.
+  // Where requests have no drafts by default, and prompts do not make runs, the first step with runs compiles its list.
   const bool runs =
       prepared_tokens > 1 && (invariant || config.ngram_drafts) && lowering->decode_item_tokens(invariant).most > 1;
   Status status;

@@ -126,11 +126,13 @@ struct MemoryPlan {
   std::string disk_folder;
   uint64_t adapter_bytes = 0;  // the pool of adapters; in workspace_bytes
   KvGroup expanded;            // room for expanded latents; no blocks: none
-  // Of a draft model: weights and workspace; its part of a block, and of all blocks, beside those above.
+  // A draft model's weights and workspace; its part of a block, and of all blocks, beside those above.
   uint64_t draft_fixed_bytes = 0, draft_block_bytes = 0, draft_pool_bytes = 0;
   std::vector<KvPoolSize> pools;           // by KV group; empty: one group
   std::vector<uint64_t> pool_block_bytes;  // of one block or record of each
   std::string limited_by;                  // "memory", "sequences x context", "--kv-tokens" ...
+
+  uint64_t expanded_bytes() const { return expanded.num_blocks * expanded.bytes_block(); }
 };
 
 }  // namespace llmrt

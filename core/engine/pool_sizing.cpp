@@ -187,7 +187,6 @@ Result<MemoryPlan> size_pools(const EngineConfig& config, const Caps& caps, cons
                               const KvGroup& expanded) {
   MemoryPlan plan;
   plan.expanded = expanded;
-  const uint64_t expanded_bytes = expanded.num_blocks * expanded.bytes_block();
   plan.device_bytes = before.total_bytes;
   plan.budget_bytes = budget_of(config, caps, before);
   plan.used_before_bytes = used_before(caps, before);
@@ -199,7 +198,7 @@ Result<MemoryPlan> size_pools(const EngineConfig& config, const Caps& caps, cons
   plan.block_bytes = shapes.bytes_block();
   plan.block_tokens = shapes.first().block_tokens;
   const uint64_t taken =
-      plan.used_before_bytes + plan.weight_bytes + plan.workspace_bytes + plan.reserve_bytes + expanded_bytes;
+      plan.used_before_bytes + plan.weight_bytes + plan.workspace_bytes + plan.reserve_bytes + plan.expanded_bytes();
   plan.blocks_by_memory =
       plan.budget_bytes > taken ? shapes.blocks_in(plan.budget_bytes - taken, beside.block_bytes) : 0;
   plan.blocks_by_limit = blocks_limit(config, caps, shapes);
@@ -245,8 +244,7 @@ std::string print(const MemoryPlan& plan, uint32_t context_tokens, uint32_t num_
     line(fmt::format("  penalty rows, {} of {}", plan.penalty_rows, plan.sequences),
          mib(plan.penalty_rows * plan.penalty_row_bytes));
   if (plan.adapter_bytes > 0) line("  adapters", mib(plan.adapter_bytes));
-  if (plan.expanded.num_blocks > 0)
-    line("- expanded latents", mib(plan.expanded.num_blocks * plan.expanded.bytes_block()));
+  if (plan.expanded.num_blocks > 0) line("- expanded latents", mib(plan.expanded_bytes()));
   if (plan.draft_fixed_bytes > 0) line("- draft model", mib(plan.draft_fixed_bytes));
   line("- reserve", mib(plan.reserve_bytes));
   line("KV block", fmt::format("{} tokens, {}", plan.block_tokens, mib(plan.block_bytes)));

@@ -164,21 +164,39 @@ Status check_heads(const Model& model, const Caps& caps) {
   return {};
 }
 
+namespace {
+
+// What stands before weights are loaded: a configuration for the device, and a lowering whose smallest lists it
+// executes.
+struct Fitted {
+  EngineConfig config;
+  std::unique_ptr<Lowering> lowering;
+};
+Result<Fitted> fit(const EngineConfig& wanted, std::shared_ptr<const Model> model, const Backend& backend) {
+  if (Status status = check_layers(model->config.layers); !status) return status.error();
+  if (Status status = check_heads(*model, backend.caps()); !status) return status.error();
+  Result<EngineConfig> config = resolve(wanted, *model, backend);
+  if (!config) return config.error();
+  auto lowering =
+      std::make_unique<Lowering>(std::move(model), backend.caps(), config->step_tokens_max, config->sample_rows_max);
+  const bool adapts = config->adapters.slots > 0;
+  if (adapts) lowering->set_adapter_rank(config->adapters.rank_max);
+  for (const SealedList* list :
+       {&lowering->forward_list(1, false, false, adapts), &lowering->sample_list(1, false, adapts)})
+    if (Status status = check_ops(backend, *list); !status) return status.error();
+  return Fitted{*std::move(config), std::move(lowering)};
+}
+
+}  // namespace
+
 Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Model> model,
                            const std::vector<int32_t>& end_of_generation, Backend* backend, const Progress& progress,
                            const BesideMemory& beside) {
-  if (Status status = check_layers(model->config.layers); !status) return status.error();
-  if (Status status = check_heads(*model, backend->caps()); !status) return status.error();
-  Result<EngineConfig> config = resolve(wanted, *model, *backend);
-  if (!config) return config.error();
-  WarmEngine warm{*config, {}, nullptr, {}};
+  Result<Fitted> fitted = fit(wanted, model, *backend);
+  if (!fitted) return fitted.error();
+  EngineConfig* const config = &fitted->config;
+  WarmEngine warm{*config, {}, std::move(fitted->lowering), {}};
   const Caps& caps = backend->caps();
-  warm.lowering = std::make_unique<Lowering>(model, caps, config->step_tokens_max, config->sample_rows_max);
-  const bool adapts = config->adapters.slots > 0;
-  if (adapts) warm.lowering->set_adapter_rank(config->adapters.rank_max);
-  for (const SealedList* list :
-       {&warm.lowering->forward_list(1, false, false, adapts), &warm.lowering->sample_list(1, false, adapts)})
-    if (Status status = check_ops(*backend, *list); !status) return status.error();
 
   const PoolShapes shapes(model->config, *config);
   // What stands beside it counts as others' in the terms, and as the engine's own in what it may take.
@@ -244,14 +262,11 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
 
 Result<WarmModel> warm_up_beside(const EngineConfig& wanted, std::shared_ptr<const Model> model, Backend* backend,
                                  const Progress& progress) {
-  if (Status status = check_layers(model->config.layers); !status) return status.error();
-  if (Status status = check_heads(*model, backend->caps()); !status) return status.error();
-  Result<EngineConfig> config = resolve(wanted, *model, *backend);
-  if (!config) return config.error();
+  Result<Fitted> fitted = fit(wanted, model, *backend);
+  if (!fitted) return fitted.error();
+  const EngineConfig* const config = &fitted->config;
+  std::unique_ptr<Lowering>& lowering = fitted->lowering;
   const Caps& caps = backend->caps();
-  auto lowering = std::make_unique<Lowering>(model, caps, config->step_tokens_max, config->sample_rows_max);
-  for (const SealedList* list : {&lowering->forward_list(1), &lowering->sample_list(1)})
-    if (Status status = check_ops(*backend, *list); !status) return status.error();
   if (Status status = backend->load_weights(model->weights, progress); !status) return status.error();
   const PoolShapes shapes(model->config, *config);
   const uint64_t kv_tokens_max = pool_tokens_bound(*config, caps, shapes);

@@ -82,7 +82,7 @@ struct CostSizes {
   // Empty: as many as there would be if every row chose evenly.
   std::vector<double> distinct_experts = {};
   uint32_t num_absorbed = ~0u;  // ForwardInputs::num_absorbed
-  AdapterSizes adapters = {};  // without entries the ops of adapters cost nothing
+  AdapterSizes adapters = {};   // without entries the ops of adapters cost nothing
 };
 struct WeightTable;
 OpCost cost(const OpList& list, const Op& op, const WeightTable& weights, const CostSizes& sizes);

@@ -102,8 +102,8 @@ struct AttentionItem {
   int32_t partial;  // index of the first token's partial result, or -1: writes the output itself
   union {
     uint32_t partial_stride = 1;  // of a prompt item: from one token's partial result to the next one's
-    // Of a decode item with partial results: the merge item of its first token. Those of the others follow, with as
-    // many partial results each, and the first token's are followed by theirs.
+    // A decode item with partial results names the merge item of its first token. The other tokens' merge items follow
+    // it; each has as many partial results, which lie behind those of the token before.
     uint32_t merge_idx;
   };
 };

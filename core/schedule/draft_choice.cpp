@@ -62,7 +62,8 @@ bool DraftChoice::has_origin(const Sequence& sequence, DraftOrigin origin) const
 }
 
 uint32_t DraftChoice::most_of(const Sequence& sequence) const {
-  return std::min({sequence.request.speculation->tokens_max, parts_.draft.tokens_left(), parts_.draft.samples_left()});
+  return std::min({sequence.request.speculation->tokens_max, sequence.draft_room(), parts_.draft.tokens_left(),
+                   parts_.draft.samples_left()});
 }
 
 double DraftChoice::chance_of_next(const Sequence& sequence, DraftOrigin origin) const {
@@ -112,7 +113,7 @@ void DraftChoice::ask_texts() {
   for (Sequence* row : rows_) {
     row->begin_drafts();
     if (row->drafts.drafter && may_ask(*row, DraftOrigin::kText))
-      row->drafts.drafter->propose(row->tokens, std::min(most_of(*row), row->draft_room()), &row->drafts.tokens);
+      row->drafts.drafter->propose(row->tokens, most_of(*row), &row->drafts.tokens);
   }
 }
 
@@ -123,7 +124,7 @@ void DraftChoice::ask_model() {
   for (Sequence* row : rows_) {
     if (!row->drafts.tokens.empty() || !may_ask(*row, DraftOrigin::kModel)) continue;
     if (row->constraint && row->constraint->is_fixed()) continue;
-    if (std::min(most_of(*row), row->draft_room()) == 0) continue;
+    if (most_of(*row) == 0) continue;
     model_rows_.push_back(row);
     lanes[static_cast<size_t>(row->lane())] = true;
   }
@@ -143,7 +144,7 @@ void DraftChoice::ask_model() {
                      .tokens = row->tokens,
                      .sampling = plain_sampling(row->request.sampling),
                      .output_position = row->num_output(),
-                     .most = std::min({passes, most_of(*row), row->draft_room()}),
+                     .most = std::min(passes, most_of(*row)),
                      .drafts = &drafts.tokens});
   }
   const ModelDrafter::Took took = parts_.config.model_drafter->propose(asks_);
@@ -167,11 +168,10 @@ void DraftChoice::ask_model() {
 // Of passes of the draft model, each of which drafts a token more for all of its rows: with so many the step's tokens
 // are expected to come fastest.
 uint32_t DraftChoice::passes_that_pay() {
-  const auto most_passes = [this](const Sequence& row) { return std::min(most_of(row), row.draft_room()); };
   uint32_t most = 0;
   bool is_trial = false;
   for (const Sequence* row : model_rows_) {
-    most = std::max(most, most_passes(*row));
+    most = std::max(most, most_of(*row));
     is_trial |= gain_of(*row, DraftOrigin::kModel).is_trial;
   }
   const CostModel& cost = parts_.pace.cost();
@@ -184,9 +184,8 @@ uint32_t DraftChoice::passes_that_pay() {
   for (uint32_t pass = 1; pass <= most; ++pass) {
     for (size_t i = 0; i < model_rows_.size(); ++i) {
       const Sequence& row = *model_rows_[i];
-      if (most_passes(row) < pass) continue;
-      ++work.tokens;
-      work.decode_keys += keys_of_drafts(row.progress.computed, pass, 1);
+      if (most_of(row) < pass) continue;
+      add_draft(&work, row, pass - 1);
       tokens += chances_[i] *= chance_of_next(row, DraftOrigin::kModel);
     }
     const double rate = tokens / (cost.step_ms(work) + pass * pass_ms);
@@ -218,6 +217,11 @@ uint64_t DraftChoice::keys_of_drafts(uint64_t start, uint64_t count, uint64_t nu
   return decode_keys_of(start, count + num_drafts, item_tokens) - decode_keys_of(start, count, item_tokens);
 }
 
+void DraftChoice::add_draft(StepWork* work, const Sequence& row, uint32_t draft_idx) const {
+  ++work->tokens;
+  work->decode_keys += keys_of_drafts(row.progress.computed, draft_idx + 1, 1);
+}
+
 // Of the candidates, the likeliest first: with so many of them the step's tokens come fastest.
 size_t DraftChoice::most_that_pay() const {
   const CostModel& cost = parts_.pace.cost();
@@ -228,9 +232,7 @@ size_t DraftChoice::most_that_pay() const {
   for (size_t i = 0; i < candidates_.size(); ++i) {
     const Candidate& candidate = candidates_[i];
     if (gain_of(*candidate.row, candidate.row->drafts.origin).is_trial) best = i + 1;
-    const uint64_t start = candidate.row->progress.computed, count = candidate.draft_idx + 1;
-    ++work.tokens;
-    work.decode_keys += keys_of_drafts(start, count, 1);
+    add_draft(&work, *candidate.row, candidate.draft_idx);
     tokens += candidate.chance;
     const double rate = tokens / cost.step_ms(work);
     if (rate <= best_rate) continue;

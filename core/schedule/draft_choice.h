@@ -109,6 +109,8 @@ class DraftChoice {
   uint32_t passes_that_pay();
   void find_candidates();
   uint64_t keys_of_drafts(uint64_t start, uint64_t count, uint64_t num_drafts) const;
+  // A row's next token has draft 0 behind it, that one draft 1 ...
+  void add_draft(StepWork* work, const Sequence& row, uint32_t draft_idx) const;
   size_t most_that_pay() const;
   void take_first(size_t count);
   void note_unused(Gain& gain, bool uses_some);

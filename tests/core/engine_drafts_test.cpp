@@ -63,6 +63,15 @@ DraftParts draft_parts(FakeBackendConfig config) {
   return {make_fake_model(), std::make_unique<FakeBackend>(config)};
 }
 
+// Some rows have to yield.
+EngineConfig crowded_config() {
+  EngineConfig config = small_config();
+  config.kv_tokens = 9 * 16;
+  config.reserve_output_tokens = 0;
+  config.watermark = 0;
+  return config;
+}
+
 Told run(const std::vector<Request>& requests, const EngineConfig& config = small_config(), DraftParts draft = {}) {
   SimClock clock;
   auto engine = Engine::create(config, make_fake_model(), make_fake_tokenizer(),
@@ -247,10 +256,7 @@ TEST_CASE("drafts that are right save steps, and those of one row leave others a
 }
 
 TEST_CASE("rows with drafts yield in a small pool, and their answers stay what they are") {
-  EngineConfig config = small_config();
-  config.kv_tokens = 9 * 16;
-  config.reserve_output_tokens = 0;
-  config.watermark = 0;
+  const EngineConfig config = crowded_config();
   std::vector<Request> requests, asked;
   for (int32_t i = 0; i < 5; ++i) {
     Request request = plain_request();
@@ -389,10 +395,7 @@ TEST_CASE("a draft model that is the model's twin is always right, greedy or sam
 }
 
 TEST_CASE("a twin stays right where rows yield in a small pool and their places are taken") {
-  EngineConfig config = small_config();
-  config.kv_tokens = 9 * 16;
-  config.reserve_output_tokens = 0;
-  config.watermark = 0;
+  const EngineConfig config = crowded_config();
   std::vector<Request> requests, asked;
   for (int32_t i = 0; i < 6; ++i) {
     Request request = plain_request();

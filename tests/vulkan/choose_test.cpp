@@ -109,20 +109,30 @@ TEST_CASE("a choice prints its constants by name, and what its workgroups share"
         "grid=132x1x1");
 }
 
+namespace {
+
+AttentionShape attention_shape(uint32_t head_dim, KvDType dtype, uint32_t num_tokens) {
+  return {.head_dim = head_dim,
+          .num_heads = 32,
+          .num_kv_heads = 8,
+          .kv_dtype = dtype,
+          .out_dtype = DType::kF16,
+          .soft_cap = false,
+          .sinks = false,
+          .num_tokens = num_tokens,
+          .batch_invariant = false,
+          .decode_only = false,
+          .has_runs = false};
+}
+
+}  // namespace
+
 TEST_CASE("attention's kernels follow head, pool and list") {
   const auto kernels = [](const std::string& device, uint32_t head_dim, KvDType dtype, bool decode_only) {
     const Traits traits = fake_traits(device);
-    const auto launches = choose_attention({traits, default_tuning()}, {.head_dim = head_dim,
-                                                                        .num_heads = 32,
-                                                                        .num_kv_heads = 8,
-                                                                        .kv_dtype = dtype,
-                                                                        .out_dtype = DType::kF16,
-                                                                        .soft_cap = false,
-                                                                        .sinks = false,
-                                                                        .num_tokens = 64,
-                                                                        .batch_invariant = false,
-                                                                        .decode_only = decode_only,
-                                                                        .has_runs = false});
+    AttentionShape shape = attention_shape(head_dim, dtype, 64);
+    shape.decode_only = decode_only;
+    const auto launches = choose_attention({traits, default_tuning()}, shape);
     REQUIRE(launches);
     std::string names;
     for (const AttentionLaunch& launch : *launches)
@@ -146,17 +156,11 @@ TEST_CASE("attention's kernels follow head, pool and list") {
 TEST_CASE("attention's kernels have rows for runs in lists that have some") {
   const auto decode = [](const std::string& device, KvDType dtype, bool batch_invariant, bool has_runs) {
     const Traits traits = fake_traits(device);
-    const auto launches = choose_attention({traits, default_tuning()}, {.head_dim = 128,
-                                                                        .num_heads = 32,
-                                                                        .num_kv_heads = 8,
-                                                                        .kv_dtype = dtype,
-                                                                        .out_dtype = DType::kF16,
-                                                                        .soft_cap = false,
-                                                                        .sinks = false,
-                                                                        .num_tokens = 8,
-                                                                        .batch_invariant = batch_invariant,
-                                                                        .decode_only = true,
-                                                                        .has_runs = has_runs});
+    AttentionShape shape = attention_shape(128, dtype, 8);
+    shape.batch_invariant = batch_invariant;
+    shape.decode_only = true;
+    shape.has_runs = has_runs;
+    const auto launches = choose_attention({traits, default_tuning()}, shape);
     REQUIRE(launches);
     return print(launches->front());
   };

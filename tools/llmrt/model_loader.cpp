@@ -19,8 +19,8 @@ namespace {
 constexpr uint64_t kLeastBeside = 256ull << 20;
 
 uint64_t bytes_of(const MemoryPlan& plan) {
-  return plan.weight_bytes + plan.workspace_bytes + plan.reserve_bytes + plan.pool_bytes + plan.draft_fixed_bytes +
-         plan.draft_pool_bytes;
+  return plan.weight_bytes + plan.workspace_bytes + plan.reserve_bytes + plan.pool_bytes + plan.expanded_bytes() +
+         plan.draft_fixed_bytes + plan.draft_pool_bytes;
 }
 
 // Takes a while with a large vocabulary: beside the weights. Null where there is no tokenizer.

@@ -166,24 +166,23 @@ __device__ void attend_tile(Accumulator<kDims>& acc, const uint4* query, const K
   uint32_t weights[4];
   pack_weights(s[0], s[1], weights);
   // Whether all tokens see the same keys of the tile.
-  const bool is_alike =
-      !kHasRuns || num_tokens == 1 ||
-      (key_first + kTileKeys - 1 <= position && (rule.window == 0 || key_first + rule.window >= position + num_tokens));
+  const bool is_alike = num_tokens == 1 || (key_first + kTileKeys - 1 <= position &&
+                                            (rule.window == 0 || key_first + rule.window >= position + num_tokens));
 #pragma unroll
   for (int h = 0; h < kHalves; ++h) {
     if constexpr (!kEarly) load_values(h, v_words[0]);
     const KvWord<D>(&words)[4] = v_words[kEarly ? h : 0];
-    if (is_alike) {
+    if (!kHasRuns || is_alike) {
       acc.template add_values<D>(h, weights, words);
-      continue;
-    }
-    // Values that a token does not see must be no numbers of its sums, and need not be finite.
-    for (uint32_t token = 0; token < num_tokens; ++token) {
-      KvWord<D> seen[4];
+    } else if constexpr (kHasRuns) {
+      // Values that a token does not see must be no numbers of its sums, and need not be finite.
+      for (uint32_t token = 0; token < num_tokens; ++token) {
+        KvWord<D> seen[4];
 #pragma unroll
-      for (uint32_t n = 0; n < 4; ++n)
-        seen[n] = rule.sees(key_first + 2 * t + n % 2 + n / 2 * 8, position + token) ? words[n] : KvWord<D>{};
-      acc.template add_values<D>(h, weights, seen, tokens[0] == token, tokens[1] == token);
+        for (uint32_t n = 0; n < 4; ++n)
+          seen[n] = rule.sees(key_first + 2 * t + n % 2 + n / 2 * 8, position + token) ? words[n] : KvWord<D>{};
+        acc.template add_values<D>(h, weights, seen, tokens[0] == token, tokens[1] == token);
+      }
     }
   }
 }

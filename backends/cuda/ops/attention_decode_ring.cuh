@@ -381,7 +381,7 @@ struct Warp {
       attend_tile<false>(ring, slot, item, key_first, rule);
   }
 
-  // Of rows 2t and 2t + 1 of an eight: their token of the item, and its position.
+  // Which token of the item rows 2t and 2t + 1 of an eight are, and where it stands.
   __device__ uint32_t token(const AttentionItem& item, uint32_t e, uint32_t c) const {
     if (!kHasRuns) return 0;
     return min((row_first + e * 8 + 2 * t + c) / (args.num_heads / args.kv.num_kv_heads), item.num_tokens - 1);

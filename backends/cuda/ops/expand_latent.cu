@@ -26,31 +26,24 @@ constexpr uint32_t kExpandOutStride = kExpandRows + 8;  // f16 numbers between k
 struct ExpandArgs {
   const uint32_t* inputs;  // of the expanded group
   PackedMatrix matrix;     // of all heads
-  const uint8_t* data;     // of the layer: [block][token][row_dim]
-  const float* scales;     // null: none
-  float tensor_scale;      // of fp8-tensor
+  LatentCache cache;
+  float tensor_scale;  // of fp8-tensor
   KvDType kv_dtype;
-  const int32_t* tables;  // of the latents
-  uint32_t blocks_row_max, num_blocks, block_shift, row_dim;
+  uint32_t row_dim;
   uint4* out;  // [block][keys, values][num_heads][kExpandItemKeys][head_dim]
   uint32_t out_blocks, which, head_first, num_heads, head_dim;
   uint32_t rows;    // of a head's matrix
   uint32_t copied;  // numbers behind them that are the latent's last ones
 };
 
-// Bytes between keys in shared memory: half of 128 more than a multiple, so that neighbours stand in other banks.
-__host__ __device__ inline uint32_t expand_x_stride(uint32_t columns) {
-  return (columns + kStep - 1) / kStep * kStep * 2 + 64;
-}
-
 template <KvDType D>
 __device__ uint4 decode_latent(const ExpandArgs& args, uint32_t vector, uint32_t word) {
-  const uint8_t* row = args.data + uint64_t{vector} * args.row_dim * kKvBytes<D>;
-  const float* scales = args.scales + uint64_t{vector} * (kBlockScales<D> ? args.row_dim / kKvScaleBlock : 1);
+  const uint8_t* row = args.cache.data + uint64_t{vector} * args.row_dim * kKvBytes<D>;
+  const float* scales = args.cache.scales + uint64_t{vector} * (kBlockScales<D> ? args.row_dim / kKvScaleBlock : 1);
   uint32_t pairs[4];
   decode_word<D>(load_word<D>(row, word, word, scales), pairs);
   if constexpr (kVectorScales<D>) {
-    const float factor = (args.scales == nullptr ? args.tensor_scale : *scales) * kKvUnit<D>;
+    const float factor = (args.cache.scales == nullptr ? args.tensor_scale : *scales) * kKvUnit<D>;
 #pragma unroll
     for (uint32_t& pair : pairs) {
       const __half2 both = half2_of(pair);
@@ -90,15 +83,7 @@ __device__ inline void find_latents(int32_t* vectors, const ExpandArgs& args, co
                                     uint32_t num_keys) {
   if (threadIdx.x >= num_keys) return;
   const uint32_t of_item = work.key_first + threadIdx.x, key = work.item.key_begin + of_item;
-  const uint32_t entry = key >> args.block_shift;
-  int32_t vector = -1;
-  if (of_item < work.item.num_keys && entry < args.blocks_row_max) {
-    const int32_t block = args.tables[uint64_t{work.item.slot} * args.blocks_row_max + entry];
-    if (block >= 0 && static_cast<uint32_t>(block) < args.num_blocks)
-      vector = static_cast<int32_t>((static_cast<uint32_t>(block) << args.block_shift) +
-                                    (key & ((1u << args.block_shift) - 1)));
-  }
-  vectors[threadIdx.x] = vector;
+  vectors[threadIdx.x] = of_item < work.item.num_keys ? args.cache.vector_of(work.item.slot, key) : -1;
 }
 
 // The vector of a key of the work in the pool that is written, in words of 8 numbers.
@@ -139,7 +124,7 @@ __global__ void __launch_bounds__(kExpandThreads) expand_latent_kernel(ExpandArg
   uint8_t* latents = dynamic_shared();
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const uint32_t columns = args.matrix.columns, num_steps = (columns + kStep - 1) / kStep;
-  const uint32_t stride = expand_x_stride(columns), words = num_steps * kStep / 8;
+  const uint32_t stride = shared_x_stride(columns), words = num_steps * kStep / 8;
   grid_dependency_wait();
   each_expand_work(args, kKeys, [&](const ExpandWork& work) {
     __syncthreads();  // the work before has been written
@@ -236,14 +221,9 @@ ExpandArgs expand_args(const ExpandLatent& op, bool is_values, const OpContext& 
   ExpandArgs args{};
   args.inputs = at.forward_inputs + op.expanded_group * kForwardHeaderWords;
   args.matrix = at.weights->group(is_values ? op.value_group : op.key_group).runs[0].matrix;
-  args.data = reinterpret_cast<const uint8_t*>(latents.device.data + op.layer * latents.device.layer_bytes);
-  args.scales = latents.device.scales ? latents.device.scales + op.layer * latents.device.layer_scales : nullptr;
+  args.cache = latent_cache(op.kv_group, op.layer, at);
   args.tensor_scale = op.scales.k;
   args.kv_dtype = latents.group.dtype;
-  args.tables = at.rows.tables_of(op.kv_group);
-  args.blocks_row_max = at.rows.blocks_row_max;
-  args.num_blocks = latents.group.num_blocks;
-  args.block_shift = latents.group.block_tokens == 16 ? 4 : latents.group.block_tokens == 32 ? 5 : 6;
   args.row_dim = op.row_dim();
   args.out = reinterpret_cast<uint4*>(out.device.data);
   args.out_blocks = out.group.seen_by(op.num_heads).num_blocks;
@@ -273,8 +253,8 @@ Status add_expand(const ExpandLatent& op, bool is_values, const CompileInputs& i
   constexpr uint32_t kBlocksPerSm = 2;
   KernelChoice choice{.kernel = "expand_latent", .threads = kExpandThreads};
   choice.grid = {inputs.device.num_sms * kBlocksPerSm};
-  const bool in_f16 = (matrix.encoding == Encoding::kF16 || is_quantized(matrix.encoding)) && !matrix.is_beyond_f16;
-  const auto bytes = [&](uint32_t tiles) { return tiles * 8 * expand_x_stride(matrix.columns); };
+  const bool in_f16 = matrix.multiplies_in_f16();
+  const auto bytes = [&](uint32_t tiles) { return tiles * 8 * shared_x_stride(matrix.columns); };
   // What is static beside it.
   const auto fits = [&](uint32_t tiles) {
     return bytes(tiles) + tiles * 8 * (kExpandOutStride * 2 + 4) <= inputs.device.shared_bytes_max;

@@ -48,7 +48,7 @@ struct RowsSizes {
 __host__ __device__ inline RowsSizes rows_sizes(uint32_t slot_bytes, bool needs_sums, uint32_t columns, uint32_t rows,
                                                 uint32_t warps, uint32_t rounds) {
   const uint32_t units = (columns + kStep - 1) / kStep * kSlotUnits;
-  return {warps * kSlots * slot_bytes, warps * SlotScales::kBytes, rows * SharedX::stride_of(columns),
+  return {warps * kSlots * slot_bytes, warps * SlotScales::kBytes, rows * shared_x_stride(columns),
           needs_sums ? (rows + 1) / 2 * units * static_cast<uint32_t>(sizeof(float2)) : 0,
           rounds * warps * rows * kSumsStride * 4};
 }
@@ -60,7 +60,7 @@ __device__ RowsShared rows_shared(const RowsSizes& sizes, uint32_t columns) {
   bytes += sizes.ring;
   shared.scales.of_unit = reinterpret_cast<float4*>(bytes + threadIdx.x / kWarp * SlotScales::kBytes);
   bytes += sizes.scales;
-  shared.x = {bytes, reinterpret_cast<float2*>(bytes + sizes.x), SharedX::stride_of(columns),
+  shared.x = {bytes, reinterpret_cast<float2*>(bytes + sizes.x), shared_x_stride(columns),
               (columns + kStep - 1) / kStep * kSlotUnits};
   bytes += sizes.x + sizes.x_sums;
   shared.sums = reinterpret_cast<float*>(bytes);

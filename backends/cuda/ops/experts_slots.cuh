@@ -228,10 +228,6 @@ struct SharedX {
   float2* sums;
   uint32_t stride, num_units;
 
-  // Bytes of a row: other banks for neighbouring rows.
-  __host__ __device__ static uint32_t stride_of(uint32_t columns) {
-    return (columns + kStep - 1) / kStep * kStep * 2 + 64;
-  }
   // Rows [0, num_rows), each from row_of(r), by all threads of the block. Several loads of a thread are under way at a
   // time.
   template <Encoding E>

@@ -31,11 +31,6 @@ struct HeadMatmulArgs {
   const uint32_t* live;
 };
 
-// Bytes between tokens in shared memory: half of 128 more than a multiple, so that neighbours stand in other banks.
-__host__ __device__ inline uint32_t head_x_stride(uint32_t columns) {
-  return (columns + kStep - 1) / kStep * kStep * 2 + 64;
-}
-
 __device__ inline float head_number(const std::byte* x, DType dtype, uint64_t at) {
   if (dtype == DType::kF32) return reinterpret_cast<const float*>(x)[at];
   return dtype == DType::kF16 ? to_float(reinterpret_cast<const __half*>(x)[at])
@@ -69,7 +64,7 @@ __device__ inline uint4 head_word(const std::byte* x, DType dtype, uint64_t at) 
 __device__ void stage_head_x(uint8_t* shared, const HeadMatmulArgs& args, uint32_t head, uint32_t token_first,
                              uint32_t num_tokens, uint32_t live) {
   const uint32_t columns = args.matrix.columns, words = (columns + kStep - 1) / kStep * kStep / 8;
-  const uint32_t stride = head_x_stride(columns);
+  const uint32_t stride = shared_x_stride(columns);
   for (uint32_t i = threadIdx.x; i < num_tokens * words; i += kHeadThreads) {
     const uint32_t token = token_first + i / words, word = i % words;
     const bool is_there = token < live && word * 8 < columns;
@@ -85,7 +80,7 @@ __global__ void __launch_bounds__(kHeadThreads) head_matmul_kernel(HeadMatmulArg
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const uint32_t head = blockIdx.y, token_first = blockIdx.z * kTiles * 8;
   const uint32_t row = blockIdx.x * kHeadOuts + warp * 16 + g;
-  const uint32_t num_steps = (args.matrix.columns + kStep - 1) / kStep, stride = head_x_stride(args.matrix.columns);
+  const uint32_t num_steps = (args.matrix.columns + kStep - 1) / kStep, stride = shared_x_stride(args.matrix.columns);
   const uint32_t live = *args.live;
   const bool has_work = token_first < live;
   // Past the head's last row that again; its sums are not stored.
@@ -190,13 +185,12 @@ Status choose(const HeadMatmul& op, const OpList& list, const CompileInputs& inp
   const uint32_t rows = group.rows / op.num_heads, tokens = list.rows_of(op.x);
   const TensorDesc& x = list.tensors[static_cast<size_t>(op.x)];
   KernelChoice choice{.kernel = "head_matmul", .threads = kHeadThreads};
-  const bool in_f16 = (matrix.encoding == Encoding::kF16 || is_quantized(matrix.encoding)) && !matrix.is_beyond_f16 &&
-                      matrix.columns % 8 == 0 && x.columns / op.num_heads % 8 == 0;
+  const bool in_f16 = matrix.multiplies_in_f16() && matrix.columns % 8 == 0 && x.columns / op.num_heads % 8 == 0;
   // Eight tokens for each 8 of a step, as far as shared memory goes.
   uint32_t tiles = tokens <= 8 ? 1 : tokens <= 32 ? 4 : 8;
-  while (tiles > 1 && tiles * 8 * head_x_stride(matrix.columns) > inputs.device.shared_bytes_max)
+  while (tiles > 1 && tiles * 8 * shared_x_stride(matrix.columns) > inputs.device.shared_bytes_max)
     tiles = tiles == 8 ? 4 : 1;
-  choice.shared_bytes = tiles * 8 * head_x_stride(matrix.columns);
+  choice.shared_bytes = tiles * 8 * shared_x_stride(matrix.columns);
   if (!in_f16 || choice.shared_bytes > inputs.device.shared_bytes_max) {
     choice.kernel = "head_matmul_exact";
     choice.variant = encoding_name(matrix.encoding);

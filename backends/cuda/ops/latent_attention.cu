@@ -26,10 +26,7 @@ struct LatentArgs {
   const float* query;  // [T * num_heads, row_dim]
   std::byte* out;      // [T * num_heads, rank] out_dtype
   DType out_dtype;
-  const uint8_t* data;  // of the layer: [block][token][row_dim]
-  const float* scales;  // null: none
-  const int32_t* tables;
-  uint32_t blocks_row_max, num_blocks, block_shift;
+  LatentCache cache;
   uint32_t num_heads, rank, row_dim;
   float scale;        // of scores, times log2 e
   float value_scale;  // of fp8-tensor
@@ -123,15 +120,8 @@ template <class S>
 __device__ void find_latent_keys(int32_t* vectors, const LatentArgs& args, uint32_t slot, uint32_t first,
                                  uint32_t end) {
   if (threadIdx.x >= S::kKeys) return;
-  const uint32_t key = first + threadIdx.x, entry = key >> args.block_shift;
-  int32_t vector = -1;
-  if (key < end && entry < args.blocks_row_max) {
-    const int32_t block = args.tables[uint64_t{slot} * args.blocks_row_max + entry];
-    if (block >= 0 && static_cast<uint32_t>(block) < args.num_blocks)
-      vector = static_cast<int32_t>((static_cast<uint32_t>(block) << args.block_shift) +
-                                    (key & ((1u << args.block_shift) - 1)));
-  }
-  vectors[threadIdx.x] = vector;
+  const uint32_t key = first + threadIdx.x;
+  vectors[threadIdx.x] = key < end ? args.cache.vector_of(slot, key) : -1;
 }
 
 // Rows of keys into shared memory, in f16: copied on the side where they lie so, else decoded here. Rows that are not
@@ -143,21 +133,24 @@ __device__ void load_latent_keys(uint4* keys, float* key_scales, const int32_t* 
   for (uint32_t i = threadIdx.x; i < S::kKeys * row_words; i += S::kThreads) {
     const uint32_t key = i / row_words, word = i % row_words;
     const int32_t vector = vectors[key];
-    const uint8_t* row = args.data + static_cast<uint64_t>(max(vector, 0)) * args.row_dim * kKvBytes<D>;
+    const uint8_t* row = args.cache.data + static_cast<uint64_t>(max(vector, 0)) * args.row_dim * kKvBytes<D>;
     uint4* to = keys + key * words + key_place(key, word);
     if constexpr (D == KvDType::kF16) {
       copy_async<16>(to, row + word * 16, vector >= 0);
     } else {
       uint32_t pairs[4] = {};
       if (vector >= 0)
-        decode_word<D>(load_word<D>(row, word, word, args.scales + static_cast<uint64_t>(vector) * num_scales), pairs);
+        decode_word<D>(load_word<D>(row, word, word, args.cache.scales + static_cast<uint64_t>(vector) * num_scales),
+                       pairs);
       *to = {pairs[0], pairs[1], pairs[2], pairs[3]};
     }
   }
   if constexpr (kVectorScales<D>) {
     if (threadIdx.x < S::kKeys) {
       const int32_t vector = vectors[threadIdx.x];
-      key_scales[threadIdx.x] = args.scales == nullptr ? args.value_scale : vector < 0 ? 0.0f : args.scales[vector];
+      key_scales[threadIdx.x] = args.cache.scales == nullptr ? args.value_scale
+                                : vector < 0                 ? 0.0f
+                                                             : args.cache.scales[vector];
     }
   }
 }
@@ -458,18 +451,12 @@ Status with_latent_dtype(KvDType dtype, Fn fn) {
 }
 
 LatentArgs latent_args(const LatentAttention& op, const LatentChoice& choice, const OpContext& at) {
-  const KvPool& pool = at.pools[op.kv_group];
   LatentArgs args{};
   args.inputs = at.forward_inputs + op.kv_group * kForwardHeaderWords;
   args.query = at.tensor<float>(op.query);
   args.out = at.bytes(op.out);
   args.out_dtype = at.desc(op.out).dtype;
-  args.data = reinterpret_cast<const uint8_t*>(pool.device.data + op.layer * pool.device.layer_bytes);
-  args.scales = pool.device.scales ? pool.device.scales + op.layer * pool.device.layer_scales : nullptr;
-  args.tables = at.rows.tables_of(op.kv_group);
-  args.blocks_row_max = at.rows.blocks_row_max;
-  args.num_blocks = pool.group.num_blocks;
-  args.block_shift = pool.group.block_tokens == 16 ? 4 : pool.group.block_tokens == 32 ? 5 : 6;
+  args.cache = latent_cache(op.kv_group, op.layer, at);
   args.num_heads = op.num_heads;
   args.rank = op.rank;
   args.row_dim = op.row_dim();

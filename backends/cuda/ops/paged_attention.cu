@@ -27,7 +27,7 @@ AttentionArgs args_of(const PagedAttention& op, const OpContext& at) {
   args.kv.num_blocks = group.num_blocks;
   args.kv.num_kv_heads = op.num_kv_heads;
   args.kv.head_dim = op.head_dim;
-  args.kv.block_shift = group.block_tokens == 16 ? 4 : group.block_tokens == 32 ? 5 : 6;
+  args.kv.block_shift = block_shift_of(group);
   args.scale = op.scale * op.scales.k;
   args.soft_cap = op.soft_cap;
   args.window = op.window;
