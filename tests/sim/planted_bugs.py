@@ -12,6 +12,7 @@ nothing.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import resource
@@ -19,6 +20,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 sys.dont_write_bytecode = True  # the lists below stand in the source tree
@@ -81,10 +83,11 @@ def planted_text(bug):
     return text.replace(old, new)
 
 
-def plant(number, bug, build):
+def plant(bug, build):
     """Builds the simulation with the bug in it; returns the program's path."""
-    simulation, _, file, _, _ = bug
-    root = os.path.join(build.dir, "planted", str(number))
+    simulation, name, file, _, _ = bug
+    # The same folder in every run: ccache has the object of a bug in a file that is as it was.
+    root = os.path.join(build.dir, "planted", hashlib.sha256(f"{simulation}: {name}".encode()).hexdigest()[:16])
     path = os.path.join(root, file)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w") as f:
@@ -99,10 +102,10 @@ def limit_memory():
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
 
 
-def find(number, bug, build, num_seeds):
+def find(bug, build, num_seeds):
     """Whether the simulation finds the bug, and what it says."""
     try:
-        program = plant(number, bug, build)
+        program = plant(bug, build)
     except subprocess.CalledProcessError:
         return False, "it does not compile"
     try:
@@ -114,6 +117,11 @@ def find(number, bug, build, num_seeds):
         shutil.rmtree(os.path.dirname(program))
     said = [line for line in run.stderr.strip().splitlines() if line]
     return run.returncode != 0, said[0][:150] if said else f"exit status {run.returncode}"
+
+
+def timed(function, *arguments):
+    begin = time.monotonic()
+    return function(*arguments), time.monotonic() - begin
 
 
 def main():
@@ -134,10 +142,10 @@ def main():
     build = Build(args.build_dir)
     survivors = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        answers = pool.map(lambda item: find(*item, build, args.seeds), enumerate(bugs))
-        for bug, (found, said) in zip(bugs, answers):
+        answers = pool.map(lambda bug: timed(find, bug, build, args.seeds), bugs)
+        for bug, ((found, said), seconds) in zip(bugs, answers):
             survivors += not found
-            print(f"{'found   ' if found else 'SURVIVED'}  {bug[1]}: {said}", flush=True)
+            print(f"{'found   ' if found else 'SURVIVED'}  {seconds:5.1f} s  {bug[1]}: {said}", flush=True)
     print(f"{len(bugs) - survivors} of {len(bugs)} planted bugs found")
     sys.exit(1 if survivors else 0)
 
