@@ -18,7 +18,7 @@ struct Options {
   std::vector<std::string> devices{"auto"};
   std::vector<uint32_t> prompts{512, 2048}, rows{1, 8, 32, 128, 256};
   uint32_t depth = 512, output = 128, repeats = 3, draft_tokens = kDraftTokensDefault;
-  std::string kv_dtype = "f16", format = "md", json_path;
+  std::string kv_dtype = "f16", format = "md", drafts = kBatchDraftsNames[0], json_path;
   double read_gb_s = 0, price_hour_usd = 0, f16_copies_share = EngineConfig().f16_copies_share;
   bool batch_invariant = false, limits = false;
 };
@@ -35,7 +35,8 @@ EngineConfig config_of(const Options& options, KvDType kv_dtype) {
   config.kv_dtype = kv_dtype;
   config.batch_invariant = options.batch_invariant;
   config.f16_copies_share = options.f16_copies_share;
-  config.prefix_cache = PrefixCacheKind::kOff;  // every run computes all of its tokens
+  config.prefix_cache = PrefixCacheKind::kOff;                   // every run computes all of its tokens
+  config.ngram_drafts = options.drafts != kBatchDraftsNames[0];  // their lists are compiled before the runs
   config.model_drafts = !options.draft_model.empty();
   config.draft_tokens = options.draft_tokens;
   for (const uint32_t rows : options.rows) config.sequences_max = std::max(config.sequences_max, rows);
@@ -51,8 +52,14 @@ EngineConfig config_of(const Options& options, KvDType kv_dtype) {
 std::vector<ModelTest> tests_of(const Options& options) {
   std::vector<ModelTest> tests;
   for (const uint32_t prompt : options.prompts) tests.push_back({.n_prompt = prompt});
+  const auto drafts =
+      static_cast<BatchDrafts>(std::ranges::find(kBatchDraftsNames, options.drafts) - kBatchDraftsNames);
   for (const uint32_t rows : options.rows)
-    tests.push_back({.n_gen = options.output, .n_depth = options.depth, .n_rows = rows});
+    tests.push_back({.n_gen = options.output,
+                     .n_depth = options.depth,
+                     .n_rows = rows,
+                     .drafts = drafts,
+                     .draft_tokens = options.draft_tokens});
   return tests;
 }
 
@@ -172,6 +179,7 @@ Status run(const Options& options) {
                                           {"batch_invariant", options.batch_invariant},
                                           {"draft_model", options.draft_model},
                                           {"draft_tokens", options.draft_tokens},
+                                          {"drafts", options.drafts},
                                           {"step_tokens", config.step_tokens_max},
                                           {"price_hour_usd", options.price_hour_usd}},
                                          options.json_path);
@@ -218,6 +226,13 @@ void add_model_command(CLI::App& app, int* exit_code) {
   command->add_option("--draft-model", options->draft_model,
                       "A smaller model that drafts for it; of synthetic:SHAPE@4+:ENCODING, synthetic:SHAPE@4:ENCODING "
                       "foresees every token");
+  command
+      ->add_option(
+          "--drafts", options->drafts,
+          "Of rows that write one token again and again: none; right; or an adversary's, who is right until its "
+          "drafts are trusted. For rates against none")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kBatchDraftsNames), std::end(kBatchDraftsNames))))
+      ->capture_default_str();
   number("--draft-tokens", options->draft_tokens, 1, kDraftTokensMax, "Drafts of a row in a step, at most");
   command->add_option("-d,--device", options->devices, "Devices to compare (repeat)")->capture_default_str();
   list("-p,--prompts", options->prompts, 1u << 20, "Prompt lengths");

@@ -23,6 +23,36 @@ class TimesSink final : public EventSink {
   bool finished = false;
 };
 
+constexpr int32_t kRepeatedToken = 100;
+
+class RepeatDrafts final : public DraftSource {
+ public:
+  explicit RepeatDrafts(BatchDrafts kind) : kind_(kind) {}
+  std::unique_ptr<Drafter> begin(uint32_t) const override { return std::make_unique<Repeat>(kind_); }
+  size_t held_bytes() const override { return 0; }
+
+ private:
+  class Repeat final : public Drafter {
+   public:
+    explicit Repeat(BatchDrafts kind) : kind_(kind) {}
+    void propose(std::span<const int32_t> tokens, uint32_t most, std::vector<int32_t>* drafts) override {
+      constexpr size_t kPause = 32, kRightSteps = 16;
+      num_asked_ = tokens.size() > last_size_ + kPause ? 1 : num_asked_ + 1;
+      last_size_ = tokens.size();
+      const bool is_right = kind_ == BatchDrafts::kRight || num_asked_ <= kRightSteps;
+      drafts->insert(drafts->end(), most, is_right ? kRepeatedToken : kRepeatedToken + 1);
+    }
+    bool expects_more(std::span<const int32_t>) override { return true; }
+
+   private:
+    BatchDrafts kind_;
+    size_t last_size_ = 0;
+    uint32_t num_asked_ = 0;
+  };
+
+  BatchDrafts kind_;
+};
+
 struct Sample {
   TimeNs at_ns;
   EngineStats stats;
@@ -56,8 +86,8 @@ Result<EngineUnderTest> open_engine(const std::string& device, std::shared_ptr<c
   return under;
 }
 
-Result<BatchResult> run_batch(Engine* engine, const Clock& clock, uint32_t num_requests, uint32_t prompt_tokens,
-                              uint32_t output_tokens, uint64_t seed) {
+Result<BatchResult> run_batch(Engine* engine, const Clock& clock, const Batch& batch, uint64_t seed) {
+  const uint32_t num_requests = batch.num_requests, output_tokens = batch.output_tokens;
   std::mt19937_64 random(seed);
   std::uniform_int_distribution<int32_t> token(0, static_cast<int32_t>(engine->model().config.vocab_size) - 1);
   std::vector<std::shared_ptr<TimesSink>> sinks;
@@ -65,11 +95,15 @@ Result<BatchResult> run_batch(Engine* engine, const Clock& clock, uint32_t num_r
   const TimeNs begin_ns = clock.now_ns();
   for (uint32_t i = 0; i < num_requests; ++i) {
     Request request;
-    request.prompt.resize(prompt_tokens);
+    request.prompt.resize(batch.prompt_tokens);
     for (int32_t& id : request.prompt) id = token(random);
     request.sampling.seed = random();
     request.stop.ignore_eos = true;
     request.max_tokens = output_tokens;
+    if (batch.drafts != BatchDrafts::kNone) {
+      request.sampling.logit_bias = std::vector<std::pair<int32_t, float>>{{kRepeatedToken, 100.0f}};
+      request.speculation = Speculation{std::make_shared<const RepeatDrafts>(batch.drafts), batch.draft_tokens};
+    }
     request.sink = sinks.emplace_back(std::make_shared<TimesSink>());
     Result<RequestId> id = engine->submit(std::move(request));
     if (!id) return id.error();

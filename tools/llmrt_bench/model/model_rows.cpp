@@ -74,13 +74,14 @@ boost::json::object ModelTest::to_json() const {
 
 Status run_once(Engine* engine, const Clock& clock, const ModelTest& test, uint64_t seed, ModelSamples* samples) {
   if (test.is_prompt()) {
-    Result<BatchResult> run = run_batch(engine, clock, 1, test.n_prompt, 1, seed);
+    Result<BatchResult> run = run_batch(engine, clock, {.prompt_tokens = test.n_prompt, .output_tokens = 1}, seed);
     if (!run) return run.error();
     samples->tok_s.push_back(test.n_prompt / run->prefill_s);
     samples->ms.push_back(1e3 * run->prefill_s);
     return {};
   }
-  Result<BatchResult> run = run_batch(engine, clock, test.n_rows, test.n_depth, test.n_gen, seed);
+  const Batch batch{test.n_rows, test.n_depth, test.n_gen, test.drafts, test.draft_tokens};
+  Result<BatchResult> run = run_batch(engine, clock, batch, seed);
   if (!run) return run.error();
   if (run->decode_steps == 0)
     return make_error(ErrorCode::kInvalidArgument,

@@ -16,6 +16,8 @@ namespace llmrt::bench {
 // A prompt of n_prompt tokens alone, or n_rows sequences that decode n_gen tokens each behind n_depth of prompt.
 struct ModelTest {
   uint32_t n_prompt = 0, n_gen = 0, n_depth = 0, n_rows = 1;
+  BatchDrafts drafts = BatchDrafts::kNone;
+  uint32_t draft_tokens = kDraftTokensDefault;
 
   bool is_prompt() const { return n_prompt > 0; }
   std::string name() const;  // "pp512", "tg128@512 x8"
@@ -44,8 +46,8 @@ struct ModelRow {
   Caps caps;
   ModelTest test;
   ModelSamples samples;
-  // What one prompt or one step needs at least: weights and cache read once, states read and written once; the products,
-  // attention's and those on states.
+  // What one prompt or one step needs at least: weights and cache read once, states read and written once; the
+  // products, attention's and those on states.
   double bytes = 0, flops = 0;
   Ceilings ceilings;
   double price_hour_usd = 0;  // 0 = not asked for
