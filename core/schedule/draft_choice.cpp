@@ -12,6 +12,8 @@ constexpr double kGainMin = 1.02, kGainPoor = 0.9;
 constexpr uint32_t kStepsJudged = 32, kStepsPoor = 8;
 constexpr uint32_t kUnusedMax = 16;  // steps in a row in which the cost model is against all of a class
 constexpr uint32_t kStepsOff = 256, kStepsOffMax = 4096;
+// Where each step has drafts nothing tells what it would take without: now and then some have none.
+constexpr uint32_t kStepsPlain = 4, kJudgementsPlain = 16;
 // What is expected of a class before it has had drafts, and of a row, in drafts that were told.
 constexpr double kChanceFirst = 0.7, kToldFirst = 4;
 constexpr double kChanceMost = 0.98;
@@ -309,7 +311,8 @@ void DraftChoice::note_commit(const IterationPlan& plan, const StepTimes& times,
     without.tokens -= row.num_drafts;
     without.decode_keys -= keys_of_drafts(row.start, row.num_tokens - row.num_drafts, row.num_drafts);
   }
-  if (!has_some) pause_without_ms_ += kPauseFade * (pause - pause_without_ms_);
+  // No step waits longer for want of drafts.
+  if (!has_some || pause < pause_without_ms_) pause_without_ms_ += kPauseFade * (pause - pause_without_ms_);
   stats_.num_steps += has_some;
   const CostModel& cost = parts_.pace.cost();
   const bool is_known = times.step_ms > 0 && cost.knows_steps();
@@ -345,6 +348,7 @@ void DraftChoice::judge(Gain& gain) {
   const double times = tokens * gain.ms_without / gain.ms;
   if (times < kGainPoor || (gain.num_steps >= kStepsJudged && times < kGainMin)) return turn_off(gain);
   if (gain.num_steps < kStepsJudged) return;
+  if (gain.num_judged++ % kJudgementsPlain == 0) gain.off_until = plan_ + kStepsPlain;
   gain.off_steps = 0;  // it pays
   gain.tokens = gain.rows = gain.num_steps = 0;
   gain.ms = gain.ms_without = 0;
@@ -353,7 +357,7 @@ void DraftChoice::judge(Gain& gain) {
 // Twice as long as the last time.
 void DraftChoice::turn_off(Gain& gain) {
   const uint32_t steps = gain.off_steps == 0 ? kStepsOff : std::min(2 * gain.off_steps, kStepsOffMax);
-  gain = {.told = gain.told};
+  gain = {.told = gain.told, .num_judged = gain.num_judged};
   gain.off_steps = steps;
   gain.off_until = plan_ + steps;
   gain.is_trial = true;

@@ -63,6 +63,7 @@ class DraftChoice {
   // What drafts of one origin have gained in a class since it was last looked at.
   struct Gain {
     DraftsTold told;
+    uint32_t num_judged = 0;        // times that it was found to pay
     uint64_t tokens = 0, rows = 0;  // right drafts of these steps, and rows that drew
     double ms = 0, ms_without = 0;  // from result to result, and what it would have been without drafts
     double debt_ms = 0;             // of reading, which lasts for an answer: it is paid bit by bit

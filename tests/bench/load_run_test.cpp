@@ -230,7 +230,8 @@ TEST_CASE("a stream says the same wherever it is cut") {
       ": a comment\r\n\r\ndata: {\"choices\": [{\"delta\": {\"role\": \"assistant\", \"content\": \"\"}}]}\n\n"
       "event: x\ndata: {\"choices\":\ndata: [{\"delta\": {\"content\": \"a\"}}]}\n\n"
       "data:{\"choices\": [{\"delta\": {\"reasoning_content\": \"b\"}, \"finish_reason\": null}]}\r\n\r\n"
-      "data: {\"choices\": [{\"text\": \"\", \"finish_reason\": \"stop\"}], \"usage\": null}\n\n"
+      "data: {\"choices\": [{\"text\": \"\", \"token_ids\": [5]}]}\n\n"
+      "data: {\"choices\": [{\"text\": \"\", \"token_ids\": [], \"finish_reason\": \"stop\"}], \"usage\": null}\n\n"
       "data: {\"choices\": [], \"usage\": {\"completion_tokens\": 3, \"prompt_tokens\": 11}}\n\ndata: [DONE]\n\n";
   for (size_t cut = 0; cut < stream.size(); ++cut) {
     Outcome outcome;
@@ -239,7 +240,7 @@ TEST_CASE("a stream says the same wherever it is cut") {
     if (answer.feed(stream.substr(0, cut), 1)) answer.feed(stream.substr(cut), 2);
     INFO("cut at " << cut << ": " << outcome.failure_detail);
     REQUIRE_FALSE(outcome.failure);
-    CHECK(outcome.times_ns.size() == 2);
+    CHECK(outcome.times_ns.size() == 3);
     CHECK(outcome.output_tokens == 3);
     CHECK(outcome.prompt_tokens == 11);
     CHECK(outcome.end_ns == 2);

@@ -34,9 +34,8 @@ Sequence& decode(ScheduleRoom& room, Request request) {
   return row;
 }
 
-// One step; each run has its first `num_right` drafts right.
-void step(ScheduleRoom& room, uint32_t num_right, double step_ms, TimeNs now) {
-  const IterationPlan& plan = *room.plan(now);
+// Each run has its first `num_right` drafts right.
+void commit(ScheduleRoom& room, const IterationPlan& plan, uint32_t num_right, double step_ms, TimeNs now) {
   std::vector<Verdict> verdicts(plan.samples.size());
   for (size_t i = 0; i < verdicts.size(); ++i) {
     const PlanSample& sample = plan.samples[i];
@@ -45,6 +44,10 @@ void step(ScheduleRoom& room, uint32_t num_right, double step_ms, TimeNs now) {
   room.owners.plans.note_commit(plan);
   room.flows.commits.take(plan, verdicts, now);
   room.flows.drafts.note_commit(plan, {.step_ms = step_ms}, now);
+}
+
+void step(ScheduleRoom& room, uint32_t num_right, double step_ms, TimeNs now) {
+  commit(room, *room.plan(now), num_right, step_ms, now);
 }
 
 uint32_t num_drafts(const IterationPlan& plan) {
@@ -148,6 +151,36 @@ TEST_CASE("a class whose drafts are wrong gets none for a while, then they are t
   CHECK(with_some.front() == 0);
   CHECK(with_some.size() <= 40);
   CHECK(room.flows.drafts.stats().num_steps_off > 0);
+}
+
+TEST_CASE("a long wait before the first drafts does not speak for them ever after") {
+  SchedulerConfig config = room_config(64);
+  ScheduleRoom room(config);
+  teach(room.owners.pace, 0.01);
+  decode(room, request_of(1, 4, 40)).request.max_tokens = 5000;
+  TimeNs now = 0;
+  for (int i = 0; i < 30; ++i) step(room, 0, 1.4, now += 10 * kMs);
+  decode(room, with_drafts(2, 3)).request.max_tokens = 5000;
+  for (int i = 0; i < 150 && room.flows.drafts.stats().num_steps_off == 0; ++i)
+    step(room, 0, 1.4, now += 14 * kMs / 10);
+  CHECK(room.flows.drafts.stats().num_steps_off > 0);
+}
+
+TEST_CASE("what a step takes without drafts is learnt where each could have some") {
+  SchedulerConfig config = room_config(64);
+  ScheduleRoom room(config);
+  decode(room, with_drafts(1, 3)).request.max_tokens = 5000;
+  TimeNs now = 0;
+  // A draft makes a step longer by a tenth, and the first of three is right in one step of ten: they would be worth it
+  // if they cost nothing.
+  for (int i = 0; i < 180; ++i) {
+    const IterationPlan& plan = *room.plan(now);
+    const double ms = 1 + 0.1 * num_drafts(plan);
+    now += static_cast<TimeNs>(ms * kMs);
+    room.owners.pace.observe(plan.work, {.step_ms = ms}, false, now);
+    commit(room, plan, i % 10 == 0, ms, now);
+  }
+  CHECK(room.flows.drafts.stats().num_steps < 100);
 }
 
 TEST_CASE("the step behind one with drafts is planned when their tokens are known") {

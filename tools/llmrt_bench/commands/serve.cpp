@@ -26,13 +26,14 @@ namespace {
 // Lengths as of ShareGPT: the means, 161 and 338 tokens, are those that vLLM's paper gives for it; the spread is ours.
 constexpr const char* kShareGptPrompt = "lognormal:88:1.1:4:1024";
 constexpr const char* kShareGptOutput = "lognormal:225:0.9:4:1024";
+constexpr uint32_t kIdsBelow = 30'000;  // most vocabularies have them
 
 struct Options {
   std::string model, device = "auto", kv_dtype = "f16";
   uint32_t sequences = 256, context = 0, chunk_tokens = 0;
   std::string url, model_name;
   std::vector<std::string> headers;
-  bool is_chat = false;
+  bool is_chat = false, sends_ids = false;
   double timeout_s = 600;
 
   std::string workload, save_workload, sharegpt, tokenizer;
@@ -115,6 +116,8 @@ Result<std::vector<LoadItem>> make_load(const Options& options) {
   AdapterDraws adapters(options.adapters, uint64_t{options.seed} << 48);
   if (options.adapters.count > 0)
     for (LoadItem& item : *items) item.adapter = adapters.next();
+  if (options.sends_ids)
+    for (LoadItem& item : *items) item.ids = draws.tokens(item.prompt_tokens, kIdsBelow);
   if (options.rate > 0) {
     Draws gaps(~uint64_t{options.seed});
     const std::vector<double> times_s = pattern->times_s(items->size(), options.rate, &gaps);
@@ -452,8 +455,15 @@ void add_target_options(CLI::App* command, Options* options) {
   command->add_option("--model-name", options->model_name, "As the server knows it; default: the first that it names")
       ->group("Target");
   command->add_option("--header", options->headers, "\"NAME: VALUE\" for the server (repeat)")->group("Target");
-  command->add_flag("--chat", options->is_chat, "/v1/chat/completions instead of /v1/completions")
+  auto* chat = command->add_flag("--chat", options->is_chat, "/v1/chat/completions instead of /v1/completions");
+  chat->needs(url)->group("Target");
+  command
+      ->add_flag(
+          "--ids", options->sends_ids,
+          "Prompts are random token ids instead of words, for a server whose model has no tokenizer (llmrt's and "
+          "vLLM's fields)")
       ->needs(url)
+      ->excludes(chat)
       ->group("Target");
   command->add_option("--timeout-s", options->timeout_s, "Of a request to the server")
       ->check(number_range(0.01, 1e6))

@@ -47,10 +47,15 @@ bool has_call(const json::object* parts) {
   });
 }
 
-// Of completions, of chat, and of chat with a model that thinks aloud (two names are in use).
+bool has_ids(const json::object& choice) {
+  const json::value* ids = choice.if_contains("token_ids");
+  return ids && ids->is_array() && !ids->get_array().empty();
+}
+
+// In completions, in chat, in chat with a model that thinks aloud (two names are in use), and as ids.
 bool has_text(const json::object& choice) {
   const json::object* parts = delta_of(choice);
-  return has_call(parts) || has_text(&choice, "text") || has_text(parts, "content") ||
+  return has_ids(choice) || has_call(parts) || has_text(&choice, "text") || has_text(parts, "content") ||
          has_text(parts, "reasoning_content") || has_text(parts, "reasoning");
 }
 

@@ -93,8 +93,10 @@ HttpRequest make_post(const HttpTarget& target, const LoadItem& item) {
     body["messages"] = item.messages;
   else if (target.is_chat)
     body["messages"] = json::array{{{"role", "user"}, {"content", item.prompt}}};
-  else
+  else if (item.ids.empty())
     body["prompt"] = item.prompt;
+  else
+    body.insert({{"prompt", json::value_from(item.ids)}, {"return_token_ids", true}});
   if (target.asks_usage) body["stream_options"] = {{"include_usage", true}};
   if (!item.schema.is_null()) {
     json::object described{{"name", "record"}, {"strict", true}, {"schema", item.schema}};

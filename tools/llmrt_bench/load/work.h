@@ -41,6 +41,7 @@ struct LoadItem {
   // Of talks (agents.h), in no file: instead of prompt, and whether what is answered is wanted.
   boost::json::array messages = {};
   bool keeps_answer = false;
+  std::vector<int32_t> ids = {};  // in no file: over HTTP instead of prompt
 
   bool is_structured() const { return !schema.is_null() || !tools.empty(); }
 };
