@@ -285,7 +285,8 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
     out.arena_bytes = std::max(
         {out.arena_bytes, backend.arena_bytes(keep_expert_ids(forward)), backend.arena_bytes(keep_expert_ids(sample))});
     if (!expands) continue;
-    const SealedList& expanded = forward_list(step_tokens_max_, false, false, adapters, expanded_shape_.num_heads);
+    const SealedList& expanded =
+        forward_list(step_tokens_max_, false, false, adapters, /*has_runs=*/false, expanded_shape_.num_heads);
     out.arena_bytes = std::max(out.arena_bytes, backend.arena_bytes(keep_expert_ids(expanded)));
   }
   return out;

@@ -291,7 +291,15 @@ TEST_CASE("a step whose rows are expanded has a list and inputs of both forms") 
   CHECK(state.num_kv_groups == 2);
 
   const auto count = [](const OpList& list, auto is_counted) { return std::ranges::count_if(list.ops, is_counted); };
-  const auto expands = [](const Op& op) { return std::holds_alternative<ExpandLatent>(op); };
+  static constexpr auto expands = [](const Op& op) { return std::holds_alternative<ExpandLatent>(op); };
+  struct Expanding final : FakeBackend {
+    using FakeBackend::FakeBackend;
+    uint64_t arena_bytes(const OpList& list) const override {
+      return static_cast<uint64_t>(std::ranges::count_if(list.ops, expands));
+    }
+  };
+  const Expanding device{FakeBackendConfig()};
+  CHECK(lowering.state_config(config, PlanLimits(), 1u << 20, device).arena_bytes == 47);
   IterationPlan plan = decode_plan(1, 700);
   plan.rows.push_back({1, 1, 6000, 1000, 1, 0, 0, 0, 0, 0});
   plan.tokens.resize(1001);
