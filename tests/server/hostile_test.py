@@ -8,7 +8,7 @@ The server is paced_server (paced_server.cpp): its device takes a set time a ste
 fault. Each attack of hostile_attacks.py runs for a second (--all: longer) with random sizes, names and nesting by the
 printed seed, growing. Meanwhile a polite client sends 20 short requests a second. Judged of each attack:
 
-- the polite client's p99 is at most 3 times its own on the quiet server, plus 20 ms, in the best of three rounds; all
+- the polite client's p99 is at most 3 times its own on the quiet server, plus 20 ms, in the best of six rounds; all
   its answers are right; /health is 200;
 - resident memory's peak is at most the idle server's, the server's bound (--client-memory-mib) and an allowance;
 - nothing is answered with 500, nothing is logged as an error, the server is up;
@@ -495,7 +495,7 @@ def main():
     parser.add_argument("--all", action="store_true", help="longer, and all rounds of growth")
     parser.add_argument("--only", default="")
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=None, help="of each attack")
     parser.add_argument("--vocabulary", default=None, choices=["bpe", "spm"])
     parser.add_argument("--promises", action="store_true")
