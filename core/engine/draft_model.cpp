@@ -9,6 +9,7 @@
 
 #include "core/base/checked_math.h"
 #include "core/engine/pool_sizing.h"
+#include "core/model/decoder.h"
 #include "core/text/vocabulary_digest.h"
 
 namespace llmrt {
@@ -23,14 +24,21 @@ std::string tokens_text(const Model& model) {
                      to_hex(vocabulary_digest(*model.vocabulary)).substr(0, 12));
 }
 
+bool same_tokens(const Model& target, const Model& draft) {
+  if (target.vocabulary && draft.vocabulary)
+    return vocabulary_digest(*target.vocabulary) == vocabulary_digest(*draft.vocabulary);
+  return !target.vocabulary && !draft.vocabulary && target.config.vocab_size == draft.config.vocab_size;
+}
+
 Status check_pair(const Model& target, const Model& draft) {
-  const bool same =
-      target.vocabulary && draft.vocabulary
-          ? vocabulary_digest(*target.vocabulary) == vocabulary_digest(*draft.vocabulary)
-          : !target.vocabulary && !draft.vocabulary && target.config.vocab_size == draft.config.vocab_size;
-  if (!same)
+  if (draft.draft_input) {
+    if (&draft != target.draft_head.get())
+      return make_error(ErrorCode::kInvalidArgument, "draft model: expected the model's own layer, found {}",
+                        draft.path);
+  } else if (!same_tokens(target, draft)) {
     return make_error(ErrorCode::kInvalidArgument, "draft model: expected the model's tokens ({}), found others ({})",
                       tokens_text(target), tokens_text(draft));
+  }
   const auto is_state = [](const CacheGroup& group) { return group.state_columns > 0; };
   for (const auto& [name, model] : {std::pair{"a draft model's target", &target}, {"a draft model", &draft}})
     if (std::ranges::any_of(cache_groups(model->config.layers), is_state))
@@ -68,6 +76,8 @@ class DraftModel::Handle final : public DraftPlace {
 
   const Digest identity;
   std::optional<uint32_t> slot;
+  HiddenRows hidden;         // where reads_hidden()
+  uint32_t text_begin = 0;   // in the branch's tokens
   bool is_hopeless = false;  // the draft model's numbers for its text are not finite, or it cannot read the text
 
  private:
@@ -94,7 +104,9 @@ DraftModel::DraftModel(WarmModel warm, std::shared_ptr<const Model> model, std::
       config_(std::move(warm.config)),
       shapes_(model_->config, config_),
       lowering_(std::move(warm.lowering)),
-      memory_{warm.fixed_bytes, shapes_.bytes_block()},
+      memory_{.fixed_bytes = warm.fixed_bytes,
+              .block_bytes = shapes_.bytes_block(),
+              .reads_hidden = model_->draft_input.has_value()},
       places_(config_.sequences_max),
       pass_ms_(std::bit_width(config_.sequences_max)) {}
 
@@ -110,7 +122,11 @@ Status DraftModel::create_pool(uint32_t num_blocks) {
 // ---- places --------------------------------------------------------------------------------------------------------
 
 std::unique_ptr<DraftPlace> DraftModel::begin(const Digest& identity) {
-  return std::make_unique<Handle>(this, identity);
+  return std::make_unique<Handle>(this, reads_hidden() ? Digest() : identity);
+}
+
+void DraftModel::put_hidden(DraftPlace* place, uint32_t position, std::span<const float> hidden) {
+  static_cast<Handle&>(*place).hidden.put(position, hidden);
 }
 
 // Others may take it.
@@ -159,6 +175,24 @@ DraftModel::Place* DraftModel::place_to_begin(const Digest& identity, std::span<
   return best;
 }
 
+std::span<const int32_t> DraftModel::text_of(const Row& row) const {
+  return row.tokens.subspan(static_cast<Handle&>(*row.place).text_begin);
+}
+
+// Where the state in front of the next token that a place lacks is not there, its text begins with the first one in
+// front of which one is. Whether all are there to its end.
+bool DraftModel::begin_text(const Row& row, Place& place) const {
+  Handle& handle = static_cast<Handle&>(*row.place);
+  const uint32_t next = handle.text_begin + static_cast<uint32_t>(place.tokens.size());
+  const auto size = static_cast<uint32_t>(row.tokens.size());
+  if (next == 0 || next - 1 < handle.hidden.begin()) {
+    place.tokens.clear();
+    place.num_agreed = 0;
+    handle.text_begin = handle.hidden.begin() + 1;
+  }
+  return handle.text_begin < size && handle.hidden.end() + 1 >= size;
+}
+
 // As much of its place as is the row's text, but for the last token, which must be computed.
 DraftModel::Place* DraftModel::find_place(const Row& row) {
   Handle& handle = static_cast<Handle&>(*row.place);
@@ -168,9 +202,10 @@ DraftModel::Place* DraftModel::find_place(const Row& row) {
   place->holder = &handle;
   place->used_in = call_;
   handle.slot = static_cast<uint32_t>(place - places_.data());
-  const size_t most = std::min(place->tokens.size(), row.tokens.size() - 1);
-  while (place->num_agreed < most && place->tokens[place->num_agreed] == row.tokens[place->num_agreed])
-    ++place->num_agreed;
+  if (reads_hidden() && !begin_text(row, *place)) return nullptr;
+  const std::span<const int32_t> text = text_of(row);
+  const size_t most = std::min(place->tokens.size(), text.size() - 1);
+  while (place->num_agreed < most && place->tokens[place->num_agreed] == text[place->num_agreed]) ++place->num_agreed;
   place->num_agreed = std::min(place->num_agreed, static_cast<uint32_t>(most));
   place->tokens.resize(place->num_agreed);
   return place;
@@ -215,14 +250,14 @@ void DraftModel::find_work(std::span<Row> rows) {
     Place* const place = find_place(row);
     if (place == nullptr) continue;
     const auto start = static_cast<uint32_t>(place->tokens.size());
-    const auto unread = row.tokens.subspan(start);
+    const std::span<const int32_t> text = text_of(row), unread = text.subspan(start);
     const auto is_known = [this](int32_t token) { return token >= 0 && token < vocab_size_; };
     if (!std::ranges::all_of(unread, is_known)) {
       place->holder->is_hopeless = true;
       continue;
     }
     const auto most = std::min(row.most, config_.context_max - static_cast<uint32_t>(row.tokens.size()) + 1);
-    work_.push_back({&row, place, start, static_cast<uint32_t>(unread.size()), most});
+    work_.push_back({&row, place, text, start, static_cast<uint32_t>(unread.size()), most});
   }
   std::ranges::stable_partition(work_, [](const Work& work) { return work.is_near(); });
   uint32_t tokens_left = config_.step_tokens_max, samples_left = config_.sample_rows_max;
@@ -277,10 +312,20 @@ void DraftModel::add_updates(const Work& work) {
 
 void DraftModel::plan_first() {
   plan_.clear();
+  hidden_in_.clear();
   for (const Work& work : work_) {
     add_updates(work);
-    const auto tokens = work.row->tokens.subspan(work.start, work.count);
+    const auto tokens = work.text.subspan(work.start, work.count);
     add_row(work, work.start, tokens, work.row->output_position);
+    if (reads_hidden()) {
+      Handle& handle = *work.place->holder;
+      const uint32_t begin = handle.text_begin + work.start - 1;  // the state in front of the first token
+      for (uint32_t i = 0; i < work.count; ++i) {
+        const std::span<const float> hidden = handle.hidden.at(begin + i);
+        hidden_in_.insert(hidden_in_.end(), hidden.begin(), hidden.end());
+      }
+      handle.hidden.drop_before(begin + work.count);
+    }
     work.place->tokens.insert(work.place->tokens.end(), tokens.begin(), tokens.end());
     work.place->num_agreed = work.start + work.count;
   }
@@ -289,11 +334,18 @@ void DraftModel::plan_first() {
 // The last drafts are read, for one more each.
 void DraftModel::plan_next(uint32_t num_drafts) {
   plan_.clear();
+  hidden_in_.clear();
+  const size_t width = model_->config.width;
   for (const Work& work : work_) {
     const int32_t draft = work.row->drafts->back();
-    add_row(work, static_cast<uint32_t>(work.place->tokens.size()), {&draft, 1},
-            work.row->output_position + num_drafts);
-    work.place->tokens.push_back(draft);
+    const auto read = static_cast<uint32_t>(work.place->tokens.size());
+    add_row(work, reads_hidden() ? read + num_drafts - 1 : read, {&draft, 1}, work.row->output_position + num_drafts);
+    if (!reads_hidden()) {
+      work.place->tokens.push_back(draft);
+      continue;
+    }
+    const auto hidden = std::span(hidden_out_).subspan(work.result_idx * width, width);
+    hidden_in_.insert(hidden_in_.end(), hidden.begin(), hidden.end());
   }
 }
 
@@ -303,19 +355,28 @@ Result<double> DraftModel::run_step() {
   for (const SealedList* list : {step_.forward, step_.sample})
     if (Status status = list ? backend_->prepare(*list) : Status(); !status) return status.error();
   const TimeNs begin_ns = clock_->now_ns();
+  if (reads_hidden()) {
+    const TensorId hidden = draft_hidden(step_.forward->list);
+    hidden_in_.resize(step_.forward->list.bytes_of(hidden) / sizeof(float));
+    if (Status status = backend_->write_tensor(*step_.forward, hidden, std::as_bytes(std::span(hidden_in_))); !status)
+      return status.error();
+  }
   Result<Ticket> ticket = backend_->submit(step_.submission());
   if (!ticket) return ticket.error();
   Result<StepOutput> output = backend_->wait(*ticket);
   if (!output) return output.error();
   results_ = std::move(output->results);
+  if (reads_hidden() && step_.sample)
+    if (Status status = read_final_hidden(*step_.sample, backend_.get(), &hidden_out_); !status) return status.error();
   return std::max(ms_between(begin_ns, clock_->now_ns()), output->forward_ms + output->sample_ms);
 }
 
 // Rows that have as many as they may, or no more that are any good, are left out of what follows.
 void DraftModel::take_drafts(uint32_t num_drafts) {
   size_t next = 0;
-  std::erase_if(work_, [&](const Work& work) {
+  std::erase_if(work_, [&](Work& work) {
     if (work.most == 0) return true;
+    work.result_idx = static_cast<uint32_t>(next);
     const SampleResult& result = results_[next++];
     if (result.flags != 0) {
       work.place->holder->is_hopeless = true;

@@ -7,6 +7,11 @@
 // so whatever is found on the host behind a draft (bans, processors, masks) is found as for any other, and the model's
 // step knows nothing of where its drafts came from.
 //
+// The model's own layer that drafts (core/model/draft_head.h) is such a model too: what it reads at a place are pairs
+// of a token and the model's hidden state in front of it, which the engine hands it behind each step that it waits for
+// (put_hidden). They begin with the prompt's last token, as a step leaves the states of sampled rows alone. Where a
+// step was not waited for its place begins anew. Drafts beyond the first go by its own hidden state, and leave no keys.
+//
 // Why books of its own: what moves, evicts and swaps the model's blocks goes by the model's needs, in steps that the
 // draft model takes no part in. Here a row that lacks keys reads them again, at a small part of the price. There are as
 // many blocks as the model has in its first group, so those that run find room; where rows share a long prefix there
@@ -24,6 +29,7 @@
 #include "core/base/clock.h"
 #include "core/engine/draft_parts.h"
 #include "core/engine/engine_config.h"
+#include "core/engine/hidden_rows.h"
 #include "core/engine/lower.h"
 #include "core/engine/pool_shapes.h"
 #include "core/engine/warm_up.h"
@@ -48,6 +54,10 @@ class DraftModel final : public ModelDrafter {
   Took propose(std::span<Row> rows) override;
   double pass_ms(size_t num_rows) const override;
 
+  // Whether it drafts by the model's hidden states, that behind the token at `position` of the place's branch.
+  bool reads_hidden() const { return model_->draft_input.has_value(); }
+  void put_hidden(DraftPlace* place, uint32_t position, std::span<const float> hidden);
+
   // Why there are no drafts any more.
   const std::optional<Error>& failure() const { return failure_; }
   // Every block is free or in one place. O(blocks).
@@ -61,7 +71,7 @@ class DraftModel final : public ModelDrafter {
   struct Place {
     Handle* holder = nullptr;     // null: no branch drafts with it
     Digest identity = {};         // of the holder, or the last one
-    std::vector<int32_t> tokens;  // whose keys and values its blocks hold
+    std::vector<int32_t> tokens;  // of its text, whose keys and values its blocks hold
     uint32_t num_agreed = 0;      // of these, known to be the holder's text
     std::vector<uint32_t> blocks;
     uint32_t num_sent = 0;  // of its blocks, that the device's table has
@@ -72,10 +82,12 @@ class DraftModel final : public ModelDrafter {
   struct Work {
     Row* row;
     Place* place;
-    uint32_t start, count;  // of its text, what the first step reads
-    uint32_t most;          // drafts; 0: the text is not read to its end
+    std::span<const int32_t> text;  // that it drafts by: the row's, or the last part of it
+    uint32_t start, count;          // of it, what the first step reads
+    uint32_t most;                  // drafts; 0: the text is not read to its end
+    uint32_t result_idx = 0;        // of its last draft
 
-    bool is_near() const { return start + kNearTokens >= row->tokens.size(); }
+    bool is_near() const { return start + kNearTokens >= text.size(); }
   };
   // The most that a step leaves to read of a row with drafts.
   static constexpr uint32_t kNearTokens = kDraftTokensMax + 1;
@@ -88,6 +100,8 @@ class DraftModel final : public ModelDrafter {
   Place* oldest_idle(bool has_blocks);
   Place* place_to_begin(const Digest& identity, std::span<const int32_t> tokens);
   Place* find_place(const Row& row);
+  std::span<const int32_t> text_of(const Row& row) const;
+  bool begin_text(const Row& row, Place& place) const;
   bool grow(Place& place, uint32_t positions);
   void find_work(std::span<Row> rows);
   void add_row(const Work& work, uint32_t start, std::span<const int32_t> tokens, uint32_t output_position);
@@ -116,7 +130,8 @@ class DraftModel final : public ModelDrafter {
   IterationPlan plan_;
   LoweredStep step_;
   std::vector<SampleResult> results_;
-  std::vector<double> pass_ms_;  // by power of two of the rows; 0 = not known
+  std::vector<float> hidden_in_, hidden_out_;  // of the tokens of a step, and of its samples
+  std::vector<double> pass_ms_;                // by power of two of the rows; 0 = not known
 };
 
 }  // namespace llmrt

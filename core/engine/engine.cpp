@@ -131,6 +131,7 @@ struct Engine::Impl {
   EngineStats shared_stats;   // a copy for other threads, renewed every tick
   std::optional<Error> lost;  // why no step can run any more
   double plan_ms = 0, device_ms = 0, wall_ms = 0, mask_wait_ms = 0;
+  std::vector<float> hidden;     // of the last step's samples
   bool draft_failed = false;     // that has been told
   uint32_t prepared_tokens = 0;  // the largest size of a step that prepare_next has seen to
 
@@ -148,6 +149,7 @@ struct Engine::Impl {
   void tell_drafting();
   double model_ms() const;  // that the draft model has taken
   Status check_draft();
+  Status hand_hidden(const IterationPlan& plan);
   Status launch(const IterationPlan& plan);
   Status launch_tail(const IterationPlan& plan);
   Status land();
@@ -333,6 +335,28 @@ Status Engine::Impl::check_draft() {
   return {};
 }
 
+// To a layer of the model that drafts, what its next drafts go by. Those of a step behind which another one runs are
+// gone.
+Status Engine::Impl::hand_hidden(const IterationPlan& plan) {
+  if (!draft || !draft->reads_hidden() || !flights->is_empty()) return {};
+  hidden.clear();
+  const size_t width = model->config.width;
+  for (const PlanRow& row : plan.rows) {
+    if (row.num_samples == 0) continue;
+    const Scheduler::DraftReader reader = scheduler->draft_reader(row.request_id);
+    if (reader.place == nullptr) continue;
+    for (uint32_t i = row.sample_first; i < row.sample_first + row.num_samples; ++i) {
+      const uint32_t position = row.start + plan.samples[i].token_offset;
+      if (position >= reader.num_computed) break;  // behind a draft that was wrong
+      if (hidden.empty())
+        if (Status status = read_final_hidden(*flights->landed_sample(), backend.get(), &hidden); !status)
+          return status;
+      draft->put_hidden(reader.place, position, std::span(hidden).subspan(i * width, width));
+    }
+  }
+  return {};
+}
+
 Status Engine::Impl::launch(const IterationPlan& plan) {
   const Flight flight{&plan, clock->now_ns(), hang_limit_ns(plan)};
   if (flights->is_empty()) tell_step(&flight);  // handing it over may hang, too
@@ -389,6 +413,7 @@ Status Engine::Impl::land() {
   tell_step(flights->is_empty() ? nullptr : &flights->oldest());
   judge(plan, *output);
   scheduler->commit(plan, verdicts, now, times);
+  if (Status status = hand_hidden(plan); !status) return status;
   const bool audited = config.audit_steps > 0 && scheduler->stats().num_steps % config.audit_steps == 0;
   if (Status status = audited ? scheduler->check_books() : Status(); !status) return status;
   if (Status status = audited && draft ? draft->check() : Status(); !status) return status;

@@ -32,6 +32,7 @@ Status Flights::launch_tail() {
 
 Result<StepOutput> Flights::land() {
   const Step& step = steps_[first_];
+  landed_sample_ = step.lowered.sample;
   first_ = (first_ + 1) % kMax;
   --size_;
   Result<StepOutput> output = backend_->wait(step.ticket);

@@ -39,6 +39,8 @@ class Flights {
   Status launch_tail();
   // Waits for the oldest step: what both of its parts gave. It is gone then, also after an error.
   Result<StepOutput> land();
+  // The list of samples of the step that was taken back last; null: it had none.
+  const SealedList* landed_sample() const { return landed_sample_; }
   // The device is gone.
   void clear() { size_ = 0; }
 
@@ -55,6 +57,7 @@ class Flights {
   Backend* backend_;
   std::array<Step, kMax> steps_;
   size_t first_ = 0, size_ = 0;
+  const SealedList* landed_sample_ = nullptr;
 };
 
 }  // namespace llmrt

@@ -129,8 +129,9 @@ const SealedList& Lowering::forward_list(uint32_t num_tokens, bool batch_invaria
 
 const SealedList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant, bool has_adapters) {
   const uint32_t bucket = std::min(step_size_from(num_sampled), sample_rows_max_);
-  return find_or_build(&sample_lists_, {bucket, batch_invariant, false, has_adapters, false, 0},
-                       [&] { return build_sample(*model_, caps_, bucket, has_adapters ? adapter_rank_ : 0); });
+  return find_or_build(&sample_lists_, {bucket, batch_invariant, false, has_adapters, false, 0}, [&] {
+    return build_sample(*model_, caps_, bucket, has_adapters ? adapter_rank_ : 0, keeps_final_);
+  });
 }
 
 Lowering::ItemTokens Lowering::decode_item_tokens(bool batch_invariant) const {

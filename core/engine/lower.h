@@ -65,6 +65,9 @@ class Lowering {
   // Ranks that lists for rows with adapters have room for. Before the first list.
   void set_adapter_rank(uint32_t rank) { adapter_rank_ = rank; }
 
+  // Of all sample lists final_hidden may be read. Before the first list.
+  void keep_final() { keeps_final_ = true; }
+
   // The pool for expanded latents, which the backend has behind those of the model; without blocks all rows stay
   // absorbed. Before state_config.
   void set_expanded_pool(const KvGroup& pool);
@@ -105,6 +108,7 @@ class Lowering {
   const std::vector<AttentionGroup> groups_;  // by KV group
   uint32_t step_tokens_max_, sample_rows_max_;
   uint32_t adapter_rank_ = 0;
+  bool keeps_final_ = false;
   WorkLists work_lists_;
   ExpandedShape expanded_shape_;
   ExpandedRows expanded_rows_;  // of the step at work

@@ -17,6 +17,7 @@ namespace llmrt {
 struct BesideMemory {
   uint64_t fixed_bytes = 0, block_bytes = 0;
   std::optional<MemoryReport> before = {};  // of the device when it was not there yet
+  bool reads_hidden = false;                // of the model, behind its steps
 };
 
 // What all engines on the device may take together; `before` was read before the first was there.

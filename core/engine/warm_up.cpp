@@ -172,13 +172,15 @@ struct Fitted {
   EngineConfig config;
   std::unique_ptr<Lowering> lowering;
 };
-Result<Fitted> fit(const EngineConfig& wanted, std::shared_ptr<const Model> model, const Backend& backend) {
+Result<Fitted> fit(const EngineConfig& wanted, std::shared_ptr<const Model> model, const Backend& backend,
+                   bool keeps_final) {
   if (Status status = check_layers(model->config.layers); !status) return status.error();
   if (Status status = check_heads(*model, backend.caps()); !status) return status.error();
   Result<EngineConfig> config = resolve(wanted, *model, backend);
   if (!config) return config.error();
   auto lowering =
       std::make_unique<Lowering>(std::move(model), backend.caps(), config->step_tokens_max, config->sample_rows_max);
+  if (keeps_final) lowering->keep_final();
   const bool adapts = config->adapters.slots > 0;
   if (adapts) lowering->set_adapter_rank(config->adapters.rank_max);
   for (const SealedList* list :
@@ -192,7 +194,7 @@ Result<Fitted> fit(const EngineConfig& wanted, std::shared_ptr<const Model> mode
 Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Model> model,
                            const std::vector<int32_t>& end_of_generation, Backend* backend, const Progress& progress,
                            const BesideMemory& beside) {
-  Result<Fitted> fitted = fit(wanted, model, *backend);
+  Result<Fitted> fitted = fit(wanted, model, *backend, beside.reads_hidden);
   if (!fitted) return fitted.error();
   EngineConfig* const config = &fitted->config;
   WarmEngine warm{*config, {}, std::move(fitted->lowering), {}};
@@ -262,7 +264,7 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
 
 Result<WarmModel> warm_up_beside(const EngineConfig& wanted, std::shared_ptr<const Model> model, Backend* backend,
                                  const Progress& progress) {
-  Result<Fitted> fitted = fit(wanted, model, *backend);
+  Result<Fitted> fitted = fit(wanted, model, *backend, model->draft_input.has_value());
   if (!fitted) return fitted.error();
   const EngineConfig* const config = &fitted->config;
   std::unique_ptr<Lowering>& lowering = fitted->lowering;

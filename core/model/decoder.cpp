@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/base/check.h"
 #include "core/model/decoder_parts.h"
 #include "core/ops/step_inputs.h"
@@ -63,6 +65,42 @@ TensorId add_first_part(uint32_t layer, const StepTensors& step, TensorId x, Ten
   return is_recurrent(kind) ? add_recurrent(layer, x, delta, b) : add_attention(layer, step, x, delta, b);
 }
 
+namespace {
+
+constexpr const char* kFinal = "final";
+constexpr const char* kDraftHidden = "draft_hidden";
+
+TensorId tensor_named(const OpList& list, std::string_view name) {
+  const auto found = std::ranges::find(list.tensors, name, &TensorDesc::name);
+  LLMRT_CHECK(found != list.tensors.end(), "a list with that tensor");
+  return static_cast<TensorId>(found - list.tensors.begin());
+}
+
+// x = what the layer that drafts begins with.
+void add_draft_input(const DraftInputWeights& weights, TensorId embedded, TensorId x, ListBuilder* b) {
+  const uint32_t width = b->model.config.width;
+  const auto add_half = [&](const char* what, TensorId in, WeightId norm, WeightGroupId group) {
+    const TensorId normed = b->tensor(fmt::format("{}_normed", what), width, b->caps.activation_dtype);
+    b->add(RmsNorm{in, kNoTensor, norm, b->model.config.rms_eps, normed});
+    const TensorId out = b->tensor(fmt::format("{}_in", what), width, DType::kF32);
+    b->add(Matmul{normed, group, out});
+    return out;
+  };
+  const TensorId hidden = b->tensor(kDraftHidden, width, DType::kF32, Storage::kPinned);
+  const TensorId token_in = add_half("draft_token", embedded, weights.token_norm, weights.token_in);
+  const TensorId hidden_in = add_half(kDraftHidden, hidden, weights.hidden_norm, weights.hidden_in);
+  b->add(Add{token_in, hidden_in, x});
+}
+
+}  // namespace
+
+TensorId final_hidden(const OpList& list) {
+  return tensor_named(list, kFinal);
+}
+TensorId draft_hidden(const OpList& list) {
+  return tensor_named(list, kDraftHidden);
+}
+
 OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens, uint32_t adapter_rank,
                      Expansion expansion) {
   const ModelConfig& c = model.config;
@@ -80,9 +118,12 @@ OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens, 
   b.add(UpdateRows{});
   b.add(PrepareRows{step.tokens, step.positions, step.row_slots, {step.kv_slots}});
   const TensorId x = b.tensor("x", c.width, DType::kF32);
-  const TensorId embedded = c.embedding_scale == 1 ? x : b.tensor("embedded", c.width, DType::kF32);
+  // What the stream, or the part that makes it, begins with.
+  const TensorId token = model.draft_input ? b.tensor("draft_token", c.width, DType::kF32) : x;
+  const TensorId embedded = c.embedding_scale == 1 ? token : b.tensor("embedded", c.width, DType::kF32);
   b.add(Embed{step.tokens, model.embedding, embedded});
-  if (c.embedding_scale != 1) b.add(Scale{embedded, c.embedding_scale, x});
+  if (c.embedding_scale != 1) b.add(Scale{embedded, c.embedding_scale, token});
+  if (model.draft_input) add_draft_input(*model.draft_input, token, x, &b);
   TensorId delta = kNoTensor;
   for (uint32_t layer = 0; layer < c.num_layers(); ++layer) {
     if (layer > 0) delta = add_feed_forward(layer - 1, x, delta, &b);
@@ -122,14 +163,16 @@ TensorId add_logits(TensorId normed, ListBuilder* b) {
 
 }  // namespace
 
-OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled, uint32_t adapter_rank) {
+OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled, uint32_t adapter_rank,
+                    bool keeps_final) {
   const ModelConfig& c = model.config;
   ListBuilder b{model, caps, Rows::kSampled, {"sample", 0, num_sampled, {}, {}}, adapter_rank};
   const TensorId hidden = b.list.add_tensor({"hidden", Rows::kTokens, c.width, DType::kF32, Storage::kHidden});
   const TensorId gathered = b.tensor("gathered", c.width, DType::kF32);
   b.add(GatherRows{hidden, gathered});
   const TensorId delta = add_feed_forward(c.num_layers() - 1, gathered, kNoTensor, &b);
-  const TensorId normed = b.tensor("final", c.width, caps.activation_dtype);
+  const TensorId normed =
+      b.tensor(kFinal, c.width, caps.activation_dtype, keeps_final ? Storage::kPinned : Storage::kArena);
   b.add(RmsNorm{gathered, delta, model.final_norm, c.rms_eps, normed});
   const TensorId logits = add_logits(normed, &b);
   const TensorId processed = b.tensor("processed", c.vocab_size, DType::kF32);

@@ -7,6 +7,7 @@
 #include "core/model/architectures.h"
 #include "core/model/assemble.h"
 #include "core/model/check_vocabulary.h"
+#include "core/model/draft_head.h"
 #include "core/model/layer_rope.h"
 #include "core/model/read_metadata.h"
 
@@ -152,6 +153,13 @@ Result<std::shared_ptr<const Model>> load_from_source(const WeightSource& source
   storage->source = source.owner;
   if (auto status = assemble_weights(**architecture, tensors, storage, model.get()); !status) return status.error();
   model->draft_tensors = tensors.take_drafts(model->config.num_layers(), model->config.num_draft_layers);
+  if (model->config.num_draft_layers > 0) {
+    auto head = assemble_draft_head(**architecture, tensors, storage, *model);
+    if (head)
+      model->draft_head = *std::move(head);
+    else
+      model->draft_head_lack = head.error().message;
+  }
   auto num_left_out = tensors.expect_all_taken(**architecture);
   if (!num_left_out) return num_left_out.error();
   if (*num_left_out > 0)

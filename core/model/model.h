@@ -56,6 +56,13 @@ struct LayerWeights {
   KvTensorScales kv_scales = {};                                                     // Model::has_kv_scales only
 };
 
+// What stands before the layer of a model that drafts (Model::draft_head): its stream begins as
+// token_in norm(embedding; token_norm) + hidden_in norm(hidden; hidden_norm).
+struct DraftInputWeights {
+  WeightId token_norm = -1, hidden_norm = -1;
+  WeightGroupId token_in = -1, hidden_in = -1;  // the two halves of one matrix's columns
+};
+
 struct Model {
   std::string path;      // as given: a file, or "synthetic:<shape>:<encoding>"
   std::string encoding;  // what most bytes are stored in, for reports ("q4_1")
@@ -66,9 +73,14 @@ struct Model {
   std::vector<WeightId> rope_freqs;  // of ModelConfig::rope_freqs: f32 [1, RopeSpec::dim / 2] each
   WeightGroupId head = -1;           // the embedding's rows when tied
   std::vector<LayerWeights> layers;  // one for each of config.layers
-  // Of ModelConfig::num_draft_layers, under GGUF's names, in no device's table: nothing runs them yet.
+  // Of ModelConfig::num_draft_layers, under GGUF's names, in no table of this model's.
   std::vector<WeightTensor> draft_tensors;
-  bool has_kv_scales = false;  // the file has scales for an fp8 KV cache, of every layer
+  // The first of these layers as a model of its own (draft_head.h), which shares what this one has of embedding and
+  // head. Null: there is none, and draft_head_lack says why, where there are such layers.
+  std::shared_ptr<const Model> draft_head;
+  std::string draft_head_lack;
+  std::optional<DraftInputWeights> draft_input;  // of a model that drafts
+  bool has_kv_scales = false;                    // the file has scales for an fp8 KV cache, of every layer
   // What the file leaves out or gets wrong although it can be used, a line each: to be shown wherever it is loaded.
   std::vector<std::string> warnings;
   std::optional<Vocabulary> vocabulary;  // none for synthetic models (token ids only)
@@ -82,6 +94,10 @@ bool takes_adapters(const WeightGroup& group);
 // reads nothing that is not needed. Errors: not_found, corrupt_file, unsupported (with the name of what is), each
 // naming key or tensor, expected, found.
 Result<std::shared_ptr<const Model>> load_model(const std::string& path);
+
+// What --draft-model names: a path as load_model takes it, or "mtp", the target's own layer. Errors name the option.
+inline constexpr const char* kOwnDraftHead = "mtp";
+Result<std::shared_ptr<const Model>> load_draft_model(const std::string& name, const Model& target);
 
 // Names of the synthetic shapes, for help texts.
 std::vector<std::string> synthetic_shapes();

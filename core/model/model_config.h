@@ -24,7 +24,7 @@ struct ModelConfig {
   // Tables of radians per position, scaling applied; a layer names one (RopeSpec::freqs_idx).
   std::vector<std::vector<float>> rope_freqs;
   std::vector<LayerSpec> layers;
-  // Layers behind these, which draft tokens beyond the next one (MTP): read (Model::draft_tensors), not run.
+  // Layers behind these, which draft tokens beyond the next one (MTP): Model::draft_head.
   uint32_t num_draft_layers = 0;
 
   uint32_t num_layers() const { return static_cast<uint32_t>(layers.size()); }

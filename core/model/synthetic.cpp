@@ -8,6 +8,7 @@
 
 #include "core/model/architectures.h"
 #include "core/model/assemble.h"
+#include "core/model/draft_head.h"
 #include "core/model/layer_rope.h"
 #include "core/model/read_metadata.h"
 #include "core/model/rope_frequencies.h"
@@ -81,6 +82,7 @@ Result<Recipe> find_recipe(std::string_view text, std::string_view encoding) {
                       shape->num_layers, has_parts ? ", all of them as they are of several kinds" : "",
                       printable(text));
   if (!name->keeps_rest) own->num_layers = num_working;
+  own->has_draft_layer &= name->num_layers == 0;
   return Recipe{std::move(own), find_architecture(shape->architecture), *parsed, num_working};
 }
 
@@ -157,6 +159,7 @@ class RandomTensors final : public TensorSource {
     const Architecture& architecture = *recipe_.architecture;
     if (name.ends_with(fmt::format(".{}", tensor_names::kExpertCorrection)))
       return architecture.is_latent || architecture.expert_scoring == ExpertScoring::kSigmoid;
+    if (ends_with(name, "nextn.shared_head_norm")) return true;
     if (ends_with(name, tensor_names::kDeltaBetaAlpha)) return std::string_view(architecture.name) == "qwen3next";
     return name == fmt::format("{}.weight", tensor_names::kHead) && !recipe_.shape->is_tied;
   }
@@ -180,9 +183,11 @@ class RandomTensors final : public TensorSource {
   const std::deque<Made>& made() const { return made_; }
 
  private:
+  // A layer that drafts asks for some of the model's once more.
   WeightTensor keep(WeightTensor tensor, uint64_t count) {
-    made_.push_back({std::move(tensor), count});
-    return made_.back().tensor;
+    const auto is_same = [&](const Made& made) { return made.tensor.name == tensor.name; };
+    if (std::ranges::none_of(made_, is_same)) made_.push_back({tensor, count});
+    return tensor;
   }
   uint64_t seed_of(const std::string& name) const { return hash_name(name, hash_name(recipe_.shape->name)); }
 
@@ -261,6 +266,13 @@ Result<std::shared_ptr<Model>> make_model(const Recipe& recipe, const std::strin
   if (auto status = assemble_weights(*recipe.architecture, tensors, storage, model.get()); !status)
     return status.error();
   model->encoding = encoding_name(recipe.encoding);
+  if (!recipe.shape->has_draft_layer) return model;
+  auto head = assemble_draft_head(*recipe.architecture, tensors, storage, *model);
+  if (!head) return head.error();
+  model->draft_head = *std::move(head);
+  for (const RandomTensors::Made& made : tensors.made())
+    if (tensor_names::layer_of(made.tensor.name) == model->config.num_layers())
+      model->draft_tensors.push_back(made.tensor);
   return model;
 }
 

@@ -30,6 +30,7 @@ struct Shape {
   bool llama3_scaling = false;     // by a tensor of divisors, as llama files have it
   std::span<const ShapeKey> more;  // what the architecture has beside
   const char* parts = "";          // a letter a layer, where ShapeKey::part asks for it
+  bool has_draft_layer = false;    // behind its own
 
   std::vector<int32_t> numbers_of(const ShapeKey& key) const;  // of an array
 };
@@ -46,7 +47,8 @@ void each_key(const Shape& shape, Add add_key) {
       if (std::string_view(other.key) == key.key) return;
     add_key(key);
   };
-  add(ShapeKey{"block_count", double(shape.num_layers), true});
+  add(ShapeKey{"block_count", double(shape.num_layers + shape.has_draft_layer), true});
+  if (shape.has_draft_layer) add(ShapeKey{"nextn_predict_layers", 1, true});
   add(ShapeKey{"context_length", double(shape.context_max), true});
   add(ShapeKey{"embedding_length", double(shape.width), true});
   add(ShapeKey{"feed_forward_length", double(shape.ffn_width), true});

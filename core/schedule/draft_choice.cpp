@@ -32,6 +32,12 @@ void add_run(double fade, uint32_t num_right, bool is_told, DraftsTold* told) {
 
 }  // namespace
 
+DraftPlace* draft_place(ModelDrafter* drafter, Sequence& sequence) {
+  std::unique_ptr<DraftPlace>& place = sequence.drafts.place;
+  if (!place) place = drafter->begin(sequence.origin.identity);
+  return place.get();
+}
+
 DraftChoice::DraftChoice(const Parts& parts)
     : parts_(parts),
       has_states_(std::ranges::find(parts.config.kv_pools, CacheKind::kState, &KvPoolSize::kind) !=
@@ -141,8 +147,7 @@ void DraftChoice::ask_model() {
   asks_.clear();
   for (Sequence* row : model_rows_) {
     Drafts& drafts = row->drafts;
-    if (!drafts.place) drafts.place = parts_.config.model_drafter->begin(row->origin.identity);
-    asks_.push_back({.place = drafts.place.get(),
+    asks_.push_back({.place = draft_place(parts_.config.model_drafter, *row),
                      .tokens = row->tokens,
                      .sampling = plain_sampling(row->request.sampling),
                      .output_position = row->num_output(),

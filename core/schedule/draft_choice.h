@@ -32,6 +32,9 @@
 
 namespace llmrt {
 
+// What the drafter keeps of the branch, from now on if it kept nothing.
+DraftPlace* draft_place(ModelDrafter* drafter, Sequence& sequence);
+
 class DraftChoice {
  public:
   struct Parts {

@@ -153,6 +153,13 @@ BranchConstraint* Scheduler::constraint_of(RequestId id) const {
   return sequence == nullptr ? nullptr : sequence->constraint.get();
 }
 
+Scheduler::DraftReader Scheduler::draft_reader(RequestId id) {
+  Sequence* const sequence = owners_->branches.find(id);
+  ModelDrafter* const drafter = owners_->config.model_drafter;
+  if (sequence == nullptr || drafter == nullptr || !sequence->drafts.by_model) return {};
+  return {draft_place(drafter, *sequence), sequence->progress.computed};
+}
+
 BranchConstraint* Scheduler::late_constraint() const {
   for (const Sequence* row : owners_->running.rows())
     if (row->constraint && !row->is_paused && row->gap() == 1 && !row->constraint->is_ready())

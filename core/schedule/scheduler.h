@@ -132,6 +132,13 @@ class Scheduler {
   std::optional<RequestState> state_of(RequestId id) const;
   // Where a branch that has not ended stands in its constraint; null: it has none.
   BranchConstraint* constraint_of(RequestId id) const;
+  // What the draft model keeps of a branch that asks for its drafts, and how many of the branch's positions are
+  // computed. Null: it does not, or it has ended.
+  struct DraftReader {
+    DraftPlace* place = nullptr;
+    uint32_t num_computed = 0;
+  };
+  DraftReader draft_reader(RequestId id);
   // While nothing is in flight: of a row that draws next when its mask is there; null: there is none.
   BranchConstraint* late_constraint() const;
   uint32_t num_free_blocks(uint32_t kv_group) const;

@@ -16,7 +16,7 @@ namespace llmrt {
 struct HfConfig {
   const HfFamily* family = nullptr;
   uint64_t num_layers = 0, vocab_size = 0, width = 0;
-  uint64_t num_later = 0;                      // layers behind those, which predict further tokens: left out
+  uint64_t num_later = 0;                      // layers behind those, which draft tokens
   uint64_t num_experts = 0, expert_width = 0;  // 0: none
   uint64_t scan_groups = 1;                    // that a scan's norm takes each alone
   bool is_tied = false;                        // the head is the embedding

@@ -28,6 +28,9 @@ constexpr HfName kDraftLayerNames[] = {
     {"enorm.weight", "nextn.enorm.weight"},
     {"hnorm.weight", "nextn.hnorm.weight"},
     {"final_layernorm.weight", "nextn.shared_head_norm.weight"},
+    {"shared_head.norm.weight", "nextn.shared_head_norm.weight"},
+    {"shared_head.head.weight", "nextn.shared_head_head.weight"},
+    {"embed_tokens.weight", "nextn.embed_tokens.weight"},
 };
 constexpr HfName kKvScaleNames[] = {
     {"self_attn.k_scale", "attn_k_cache.scale"},        {"self_attn.v_scale", "attn_v_cache.scale"},
@@ -89,29 +92,36 @@ HfPlace layer_place(std::string_view name, const HfConfig& config) {
   return {};
 }
 
-// What is behind "mtp.", as tensors of the layers behind the others. Nothing reads them, so an unknown one is left out.
+HfPlace tensor_of_draft(uint64_t layer, std::string_view canonical, const HfConfig& config) {
+  return {.role = Role::kTensor,
+          .canonical = fmt::format("blk.{}.{}", config.num_layers + layer, canonical),
+          .draft_layers = layer + 1};
+}
+
+// What is in a layer that drafts. An unknown tensor is left out: no text depends on it.
+HfPlace draft_layer_place(std::string_view name, uint64_t layer, const HfConfig& config) {
+  for (const HfName& known : kDraftLayerNames)
+    if (name == known.hf) return tensor_of_draft(layer, known.canonical, config);
+  HfPlace found = layer_place(name, config);
+  if (found.role != Role::kTensor && found.role != Role::kExpert) return {Role::kIgnored, {}};
+  found.canonical = fmt::format("blk.{}.{}", config.num_layers + layer, found.canonical);
+  found.draft_layers = layer + 1;
+  return found;
+}
+
+// What is behind "mtp.", as tensors of the layers behind the others.
 HfPlace draft_place(std::string_view name, const HfConfig& config) {
-  const auto place = [&](uint64_t layer, std::string_view canonical) {
-    return HfPlace{.role = Role::kTensor,
-                   .canonical = fmt::format("blk.{}.{}", config.num_layers + layer, canonical),
-                   .draft_layers = layer + 1};
-  };
   for (const HfName& known : kDraftNames)
-    if (name == known.hf) return place(0, known.canonical);
+    if (name == known.hf) return tensor_of_draft(0, known.canonical, config);
   const HfPlace unknown{Role::kIgnored, {}};
   if (!take_prefix(&name, "layers.")) return unknown;
   const bool has_parts = config.family->drafts == HfDrafts::kMtpParts;
   const auto number = take_number(&name, (has_parts ? 2 : 1) * kHfDraftLayersMax);
   if (!number) return unknown;
   const uint64_t layer = has_parts ? *number / 2 : *number;
-  for (const HfName& known : kDraftLayerNames)
-    if (name == known.hf) return place(layer, known.canonical);
-  if (has_parts && *number % 2 == 1 && name == "norm.weight") return place(layer, "post_attention_norm.weight");
-  HfPlace found = layer_place(name, config);
-  if (found.role != Role::kTensor && found.role != Role::kExpert) return unknown;
-  found.canonical = fmt::format("blk.{}.{}", config.num_layers + layer, found.canonical);
-  found.draft_layers = layer + 1;
-  return found;
+  if (has_parts && *number % 2 == 1 && name == "norm.weight")
+    return tensor_of_draft(layer, "post_attention_norm.weight", config);
+  return draft_layer_place(name, layer, config);
 }
 
 HfPlace model_place(std::string_view name, const HfConfig& config) {
@@ -121,7 +131,7 @@ HfPlace model_place(std::string_view name, const HfConfig& config) {
   if (!take_prefix(&name, "model.layers.")) return {};
   const auto layer = take_number(&name, config.num_layers + config.num_later);
   if (!layer) return {};
-  if (*layer >= config.num_layers) return {Role::kIgnored, {}};
+  if (*layer >= config.num_layers) return draft_layer_place(name, *layer - config.num_layers, config);
   if (name == kComputedName) return {Role::kIgnored, {}};
   HfPlace place = layer_place(name, config);
   if (!place.canonical.empty()) place.canonical = fmt::format("blk.{}.{}", *layer, place.canonical);

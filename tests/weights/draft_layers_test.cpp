@@ -1,5 +1,5 @@
-// Aim: layers that draft tokens (MTP) are read beside a model that does not run them, from GGUF and under the names of
-// Hugging Face folders. Method: small whole models, as bytes; names alone.
+// Aim: layers that draft tokens (MTP) are read beside a model that is the same without them, from GGUF and under the
+// names of Hugging Face folders. Method: small whole models, as bytes; names alone.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
@@ -38,7 +38,7 @@ HfConfig config_of(const HfFamily& family) {
 
 }  // namespace
 
-TEST_CASE("layers that draft are read and not run") {
+TEST_CASE("layers that draft are read beside the model") {
   const std::string bytes = drafting_model().build(), without = tiny_model().build();
   const auto model = load(bytes), plain = load(without);
   INFO((model ? "" : model.error().message));
@@ -52,6 +52,8 @@ TEST_CASE("layers that draft are read and not run") {
   CHECK((*model)->draft_tensors[0].rows == 32);
   CHECK((*model)->draft_tensors[0].columns == 64);
   CHECK((*model)->draft_tensors[0].data != nullptr);
+  CHECK((*model)->draft_head == nullptr);
+  CHECK_THAT((*model)->draft_head_lack, ContainsSubstring("missing tensor: blk.1."));
   // Neither what a device holds nor what it computes knows of them.
   CHECK((*model)->weights.tensors.size() == (*plain)->weights.tensors.size());
   CHECK(print(build_forward(**model, Caps{}, 4)) == print(build_forward(**plain, Caps{}, 4)));
@@ -91,6 +93,8 @@ TEST_CASE("what is behind the layers that draft, or is no tensor of theirs, is r
 
 TEST_CASE("folders name layers that draft in ways of their own") {
   const HfConfig qwen = config_of(*find_hf_family("qwen3_next")), nemotron = config_of(*find_hf_family("nemotron_h"));
+  HfConfig glm = config_of(*find_hf_family("glm4_moe_lite"));
+  glm.num_later = 1;
   struct Name {
     const HfConfig& config;
     const char *hf, *canonical;
@@ -103,6 +107,12 @@ TEST_CASE("folders name layers that draft in ways of their own") {
       {qwen, "mtp.layers.0.self_attn.q_proj.weight", "blk.4.attn_q.weight", 1},
       {qwen, "mtp.layers.1.input_layernorm.weight", "blk.5.attn_norm.weight", 2},
       {qwen, "mtp.layers.0.mlp.experts.1.up_proj.weight", "blk.4.ffn_up_exps.weight", 1},
+      {glm, "model.layers.4.eh_proj.weight", "blk.4.nextn.eh_proj.weight", 1},
+      {glm, "model.layers.4.shared_head.norm.weight", "blk.4.nextn.shared_head_norm.weight", 1},
+      {glm, "model.layers.4.shared_head.head.weight", "blk.4.nextn.shared_head_head.weight", 1},
+      {glm, "model.layers.4.embed_tokens.weight", "blk.4.nextn.embed_tokens.weight", 1},
+      {glm, "model.layers.4.input_layernorm.weight", "blk.4.attn_norm.weight", 1},
+      {glm, "model.layers.4.mlp.experts.1.up_proj.weight", "blk.4.ffn_up_exps.weight", 1},
       {nemotron, "mtp.layers.0.eh_proj.weight", "blk.4.nextn.eh_proj.weight", 1},
       {nemotron, "mtp.layers.0.norm.weight", "blk.4.attn_norm.weight", 1},
       {nemotron, "mtp.layers.0.mixer.o_proj.weight", "blk.4.attn_output.weight", 1},

@@ -354,8 +354,8 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
           ->group(group);
   command
       .add_option("--draft-model", options.draft_model,
-                  "a smaller model with the same tokens, which drafts for the model: a GGUF file or a folder of "
-                  "safetensors")
+                  "a smaller model with the same tokens, which drafts for the model: a GGUF file, a folder of "
+                  "safetensors, or mtp: the model's own layer that drafts, where it has one")
       ->type_name("PATH")
       ->group(group);
   command.add_option("--draft-tokens", config.draft_tokens, "drafts of a row in a step, at most")
@@ -553,8 +553,8 @@ Result<std::unique_ptr<Engine>> try_open_engine(OpenModel& open, const EngineCon
                                                 const Clock* clock, const Progress& progress) {
   DraftParts draft;
   if (!draft_model.empty()) {
-    Result<std::shared_ptr<const Model>> model = load_model(draft_model);
-    if (!model) return make_error(model.error().code, "--draft-model: {}", model.error().message);
+    Result<std::shared_ptr<const Model>> model = load_draft_model(draft_model, *open.model);
+    if (!model) return model.error();
     Result<std::unique_ptr<Backend>> own = open_device(backend->caps().device_id);
     if (!own) return own.error();
     draft = {*std::move(model), *std::move(own)};

@@ -76,10 +76,11 @@ std::string bytes_text(uint64_t bytes) {
 std::string drafts_text(const Model& model) {
   uint64_t bytes = 0;
   for (const WeightTensor& tensor : model.draft_tensors) bytes += tensor.bytes();
-  return fmt::format("{} more {} tokens beyond the next one: {} tensors, {}, read and not run, on no device",
-                     model.config.num_draft_layers,
+  const std::string use = model.draft_head ? fmt::format("for --draft-model {}", kOwnDraftHead)
+                                           : fmt::format("not used: {}", model.draft_head_lack);
+  return fmt::format("{} more {} tokens beyond the next one: {} tensors, {}, {}", model.config.num_draft_layers,
                      model.config.num_draft_layers == 1 ? "layer drafts" : "layers draft", model.draft_tensors.size(),
-                     bytes_text(bytes));
+                     bytes_text(bytes), use);
 }
 
 std::string checked_text(std::string text, const std::string& place) {

@@ -371,11 +371,10 @@ def gguf_of(name, fixture, is_mxfp4=False):
     if (config.get("rope_scaling") or {}).get("rope_type") == "llama3":
         tensors["rope_freqs.weight"] = llama3_divisors(config)
     keys = gguf_keys(name, config)
-    if drafts := draft_tensors(config):
-        layers = config["num_hidden_layers"]
-        keys |= {"qwen35.block_count": layers + 1, "qwen35.nextn_predict_layers": 1}
-        tensors |= {f"blk.{layers}.nextn.eh_proj.weight": drafts["mtp.fc.weight"],
-                    f"blk.{layers}.attn_norm.weight": drafts["mtp.layers.0.input_layernorm.weight"] + np.float32(1)}
+    if drafts := gguf_draft_tensors(name, fixture):
+        arch = FAMILIES[name]["arch"]
+        keys |= {f"{arch}.block_count": config["num_hidden_layers"] + 1, f"{arch}.nextn_predict_layers": 1}
+        tensors |= drafts
     return Gguf(FAMILIES[name]["arch"], keys, tensors)
 
 
@@ -468,19 +467,47 @@ def released_tensors(config, tensors):
     return out
 
 
-def draft_tensors(config):
-    """A layer that drafts tokens, as released checkpoints of qwen35 have one: transformers leaves it out, and so must we."""
-    if config["model_type"] != "qwen3_5_text":
+DRAFTS = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "glm4_moe_lite")
+DRAFT_NAMES = {"fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "norm": "shared_head_norm",
+               "eh_proj": "eh_proj", "enorm": "enorm", "hnorm": "hnorm", "shared_head.norm": "shared_head_norm"}
+
+
+def draft_tensors(fixture):
+    """A layer that drafts tokens under Hugging Face's names, as released checkpoints have one: like the model's last layer.
+    transformers leaves it out. {}: the family has none."""
+    config = fixture["config"]
+    if config["model_type"] not in DRAFTS:
         return {}
-    width = config["hidden_size"]
-    shapes = {"mtp.fc.weight": (width, 2 * width), "mtp.norm.weight": (width,), "mtp.pre_fc_norm_hidden.weight": (width,),
-              "mtp.pre_fc_norm_embedding.weight": (width,), "mtp.layers.0.input_layernorm.weight": (width,)}
-    return {name: weights.normal(0, name, shape, 0.0, 1.0) for name, shape in shapes.items()}
+    layers, width = config["num_hidden_layers"], config["hidden_size"]
+    last, is_glm = f"model.layers.{layers - 1}.", config["model_type"] == "glm4_moe_lite"
+    root, own = (f"model.layers.{layers}.",) * 2 if is_glm else ("mtp.", "mtp.layers.0.")
+    out = {name.replace(last, own): weights.normal(fixture["seed"], name.replace(last, own), shape, *numbers)
+           for name, shape, _, *numbers in fixture["tensors"] if name.startswith(last)}
+    # Norms of qwen are stored as w where the norm multiplies by 1 + w.
+    norms = ("enorm", "hnorm", "shared_head.norm") if is_glm else ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
+    shapes = {f"{norm}.weight": ((width,), 1.0 if is_glm else 0.0, 0.2) for norm in norms}
+    shapes["eh_proj.weight" if is_glm else "fc.weight"] = ((width, 2 * width), 0.0, (2 * width) ** -0.5)
+    return out | {root + name: weights.normal(fixture["seed"], root + name, *numbers) for name, numbers in shapes.items()}
+
+
+def gguf_draft_tensors(name, fixture):
+    """The same as GGUF names and keeps them."""
+    config = fixture["config"]
+    root = f"model.layers.{config['num_hidden_layers']}."
+    layer, rest = {}, {}
+    for hf, value in draft_tensors(fixture).items():
+        short = hf.removeprefix("mtp.").removeprefix(root).removesuffix(".weight")
+        if short in DRAFT_NAMES:
+            is_norm = FAMILIES[name]["arch"] in DELTA and short != "fc"
+            rest[f"blk.{config['num_hidden_layers']}.nextn.{DRAFT_NAMES[short]}.weight"] = value + np.float32(is_norm)
+        else:
+            layer[hf.replace("mtp.layers.0.", root)] = value
+    return gguf_tensors(name, config, layer) | rest
 
 
 def write_folder(fixture, folder, is_mxfp4=False, **changes):
     """bf16, as checkpoints are. changes: of config.json."""
-    config, tensors = fixture["config"] | changes, weights.tensors(fixture)
+    config, tensors = fixture["config"] | changes, weights.tensors(fixture) | draft_tensors(fixture)
     if is_mxfp4:
         config["quantization_config"] = {
             "quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
@@ -492,8 +519,10 @@ def write_folder(fixture, folder, is_mxfp4=False, **changes):
             tensors[name + "_scales"] = exponents
     if config["model_type"] in LATENT_TYPES:
         tensors = with_single_experts(tensors)
+    if config["model_type"] == "glm4_moe_lite":
+        config["num_nextn_predict_layers"] = 1
     os.makedirs(folder)
-    tensors = released_tensors(config, tensors) | draft_tensors(config)
+    tensors = released_tensors(config, tensors)
     make_folder.write_safetensors(os.path.join(folder, "model.safetensors"), tensors, "bf16")
     texts = {"config.json": config, "tokenizer.json": tokenizer_json(), "tokenizer_config.json": {"eos_token": "<|end|>"},
              "generation_config.json": {"eos_token_id": END}}

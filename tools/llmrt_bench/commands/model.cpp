@@ -186,7 +186,7 @@ Status run(const Options& options) {
   if (!record) return record.error();
   std::shared_ptr<const Model> draft;
   if (!options.draft_model.empty()) {
-    Result<std::shared_ptr<const Model>> loaded = load_model(options.draft_model);
+    Result<std::shared_ptr<const Model>> loaded = load_draft_model(options.draft_model, **model);
     if (!loaded) return loaded.error();
     draft = *std::move(loaded);
   }
@@ -224,8 +224,8 @@ void add_model_command(CLI::App& app, int* exit_code) {
   };
   command->add_option("-m,--model", options->model, "GGUF file or synthetic:<shape>:<encoding>")->capture_default_str();
   command->add_option("--draft-model", options->draft_model,
-                      "A smaller model that drafts for it; of synthetic:SHAPE@4+:ENCODING, synthetic:SHAPE@4:ENCODING "
-                      "foresees every token");
+                      "A smaller model that drafts for it, or mtp: its own layer that drafts; of "
+                      "synthetic:SHAPE@4+:ENCODING, synthetic:SHAPE@4:ENCODING foresees every token");
   command
       ->add_option(
           "--drafts", options->drafts,
