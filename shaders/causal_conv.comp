@@ -1,8 +1,8 @@
 // c[t] = bias + sum over j of weight[:, j] * u[t - (kWidth - 1) + j], u = x or x * gate_in; out = c, silu(c) or c * gate_out.
-// u in front of a row's first token comes from the row's state [kWidth - 1, channels], which becomes that behind its
-// last. An invocation has four channels; x of the grid walks them, y tiles of kTile tokens. A row's first kWidth - 1
-// tokens belong to the tile of its first one, which alone reads and writes records: nothing waits for another group.
-// Sums in f32.
+// u in front of a row's first token comes from the row's state [kSlots, channels], by position modulo kSlots, which
+// becomes that behind its last (core/ops/recurrent_ops.h). An invocation has four channels; x of the grid walks them, y
+// tiles of kTile tokens. A row's first kWidth - 1 tokens belong to the tile of its first one, which alone reads and
+// writes records: nothing waits for another group. Sums in f32.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "types.glsl"
@@ -18,6 +18,7 @@ layout(constant_id = 16) const bool kGateIn = false;
 layout(constant_id = 17) const bool kGateOut = false;
 
 const uint kWeightQuads = (kWidth + 3u) / 4u;  // rows of weights are padded to whole vec4s (weight_rows.cpp)
+const uint kKept = kWidth - 1u, kSlots = kKept + kRingRowTokens - 1u;  // twin: conv_slots()
 
 layout(push_constant) uniform Push {
   Words inputs;
@@ -37,27 +38,27 @@ vec4 load_u(uint token, uint c) {
   vec4 u = load(x, token * x_columns, c);
   return kGateIn ? u * load(gate_in, token * gate_in_columns, c) : u;
 }
-void store_state(uint record, uint j, uint c, vec4 u) {
-  uint first = record * record_columns + j * channels;
+uint slot_of(uint record, uint position) {
+  return record * record_columns + position % kSlots * channels;
+}
+void store_state(uint record, uint position, uint c, vec4 u) {
+  uint first = slot_of(record, position);
   if (kAligned) {
     Vec4s(records).v[(first + c) / 4u] = u;
   } else {
     for (uint i = 0; i < 4u && c + i < channels; ++i) records.f[first + c + i] = u[i];
   }
 }
-vec4 old[kWidth - 1];  // the state in front of the row
-// The state behind the row's first `count` tokens.
-void leave(StateRow row, uint record, uint count, uint c) {
-  [[unroll]] for (uint j = 0; j < kWidth - 1u; ++j) {
-    vec4 u = vec4(0.0);
-    if (count + j >= kWidth - 1u) {
-      u = load_u(row.token_first + (count + j - (kWidth - 1u)), c);
-    } else {
-      [[unroll]] for (uint k = 0; k < kWidth - 1u; ++k)
-        if (k == count + j) u = old[k];
-    }
-    store_state(record, j, c, u);
-  }
+vec4 old[kKept];  // u of the positions in front of the row
+// u of positions from `first` on, up to `end`.
+void leave(StateRow row, uint record, uint first, uint end, uint c) {
+  [[unroll]] for (uint j = 0; j < kKept; ++j)
+    if (row.start + j >= first + kKept) store_state(record, row.start + j - kKept, c, old[j]);
+  for (uint position = max(first, row.start); position < end; ++position)
+    store_state(record, position, c, load_u(row.token_first + (position - row.start), c));
+}
+uint before(uint position, uint count) {
+  return position - min(position, count);
 }
 void store(uint token, uint c, vec4 y) {
   if (kOutDType == kF32 && kAligned) {
@@ -82,28 +83,30 @@ void main() {
   while (t < end) {
     const StateRow row = state_row(inputs, tables, blocks_row_max, inputs.w[inputs.w[kFwdTokenRows] + t]);
     const uint row_end = row.token_first + row.num_tokens;
-    if (row.token_first < begin) t = max(t, min(row.token_first + kWidth - 1u, row_end));  // the tile before has these
+    if (row.token_first < begin) t = max(t, min(row.token_first + kKept, row_end));  // the tile before has these
     if (t >= end) break;
     if (t >= row_end) continue;
     const bool is_first = t == row.token_first;
     vec4 u[kWidth];  // the last is the current token's
     if (is_first) {
       const uint source = source_record(inputs, row, kv_group);
-      [[unroll]] for (uint j = 0; j < kWidth - 1u; ++j) {
-        old[j] = row.start == 0u ? vec4(0.0) : load(records, source * record_columns + j * channels, c);
+      [[unroll]] for (uint j = 0; j < kKept; ++j) {
+        old[j] = vec4(0.0);
+        if (row.start + j >= kKept) old[j] = load(records, slot_of(source, row.start + j - kKept), c);
         u[j + 1u] = old[j];
       }
       for (uint place = row.places; place < row.places_end; place += kPlaceWords)
         if (is_written(inputs, row, kv_group, place))
-          leave(row, inputs.w[place + 1u], inputs.w[place + 2u] - row.start, c);
-      leave(row, row.own, row.num_tokens, c);
+          leave(row, inputs.w[place + 1u], before(inputs.w[place + 2u], kKept), inputs.w[place + 2u], c);
+      const uint last = row.start + row.num_tokens, first = before(row.start, source == row.own ? 0u : kKept);
+      leave(row, row.own, max(first, before(last, kSlots)), last, c);
     } else {
-      [[unroll]] for (uint j = 0; j < kWidth - 1u; ++j) u[j + 1u] = load_u(t + j - (kWidth - 1u), c);
+      [[unroll]] for (uint j = 0; j < kKept; ++j) u[j + 1u] = load_u(t + j - kKept, c);
     }
-    const uint stop = min(row_end, is_first ? max(end, t + kWidth - 1u) : end);
+    const uint stop = min(row_end, is_first ? max(end, t + kKept) : end);
     for (; t < stop; ++t) {
-      [[unroll]] for (uint j = 0; j < kWidth - 1u; ++j) u[j] = u[j + 1u];
-      u[kWidth - 1u] = load_u(t, c);
+      [[unroll]] for (uint j = 0; j < kKept; ++j) u[j] = u[j + 1u];
+      u[kKept] = load_u(t, c);
       vec4 sum = shift;
       [[unroll]] for (uint j = 0; j < kWidth; ++j) sum += factors[j] * u[j];
       if (kSilu)

@@ -20,7 +20,7 @@ struct RecurrentSpec {
 
   uint32_t value_columns() const { return value_heads * value_dim; }
   uint32_t key_columns() const { return key_heads * key_dim; }
-  uint32_t state_first() const { return ((conv_width - 1) * conv_columns + 3) / 4 * 4; }
+  uint32_t state_first() const { return (conv_slots(conv_width) * conv_columns + 3) / 4 * 4; }
   // Numbers of a record in a layer.
   uint32_t state_columns() const { return conv_width == 0 ? 0 : state_first() + static_cast<uint32_t>(matrices()); }
   // With their ring (StateRing): by count all models that are known win by it; heads below some 20 x 20 would not.

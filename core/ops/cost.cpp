@@ -112,12 +112,17 @@ struct Counter {
   // one.
   double state_bytes(uint64_t numbers) const { return 8.0 * static_cast<double>(numbers) * state_rows(); }
   double state_rows() const { return list.decode_only ? sizes.num_tokens : 1; }
+  // A row that decodes writes what its token gives, others all that is kept.
+  double conv_bytes(uint32_t width, uint32_t channels) const {
+    const uint32_t written = list.decode_only ? 1 : conv_slots(width);
+    return 4.0 * (width - 1 + written) * channels * state_rows();
+  }
   OpCost operator()(const CausalConv& op) const {
     const double gates = (op.gate_in.tensor != kNoTensor) + (op.gate_out.tensor != kNoTensor);
     const double x_bytes = 4 * elements(op.out);
     return {(2.0 * op.width + gates + (op.silu ? 4 : 0)) * elements(op.out),
             (1 + gates) * x_bytes + bytes(op.out) + weight_bytes(op.weight) +
-                state_bytes(state_numbers(list.tensors[op.out].columns, op))};
+                conv_bytes(op.width, list.tensors[op.out].columns)};
   }
   // A number of the state is multiplied and added to twice (S^T k, k d^T), decayed, and once more read for S^T q.
   OpCost operator()(const GatedDelta& op) const {

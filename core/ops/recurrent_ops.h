@@ -54,6 +54,10 @@ inline constexpr uint32_t kRingTokens = 16;
 inline constexpr uint32_t kRingRowTokens = 4;
 inline constexpr uint32_t kRingKeys = kRingTokens + kRingRowTokens;
 
+// So many of a row's last tokens can be taken back: the row's next step goes on from the earlier end. The host sees to
+// it that none of them lies at the last position of a run of kRingTokens, where matrices are written.
+inline constexpr uint32_t kStateBackTokens = kRingRowTokens - 1;
+
 struct StateRing {
   uint32_t heads, key_heads, key_dim, value_dim;
 
@@ -74,11 +78,20 @@ struct StateRing {
 
 inline constexpr uint32_t kConvWidthMax = 8;
 
+// Numbers of a channel in the state of a convolution: with as many tokens taken back as can be, it yet has the last
+// width - 1 inputs in front of the end.
+constexpr uint32_t conv_slots(uint32_t width) {
+  return width - 1 + kStateBackTokens;
+}
+
 // Depthwise causal convolution: with u = x, or x * gate_in elementwise, c[t] = bias + sum over j < width of weight[:,
-// j]
-// * u[t - (width - 1) + j], u of earlier positions from the state and 0 before position 0; out[t] = c, silu(c) or c *
-// gate_out[t] (Mamba, Gated DeltaNet: silu; LFM2: both gates). State [width - 1, C]: u of the last tokens, oldest
-// first.
+// j] * u[t - (width - 1) + j], u of earlier positions from the state and 0 before position 0; out[t] = c, silu(c) or
+// c * gate_out[t] (Mamba, Gated DeltaNet: silu; LFM2: both gates).
+//
+// State [conv_slots(width), C]: u of position p in row p % conv_slots(width). Behind a row's `end` those of the width
+// - 1 positions in front of it count, and no others. A row leaves in its own record what its last conv_slots tokens
+// give, and where it began from another record what counted there; at other places it leaves what counts there. All
+// other numbers keep their bits.
 struct CausalConv {
   Columns x;         // [T, C] f32
   Columns gate_in;   // [T, C] f32, or kNoTensor
@@ -145,7 +158,7 @@ constexpr StateRing ring_of(const SelectiveScan& op) {
 
 // Numbers of a record that the states of these ops take.
 constexpr uint64_t state_numbers(uint32_t columns, const CausalConv& op) {
-  return uint64_t{op.width - 1} * columns;
+  return uint64_t{conv_slots(op.width)} * columns;
 }
 template <class Op>
 constexpr uint64_t state_numbers(const Op& op) {

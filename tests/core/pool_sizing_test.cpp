@@ -229,7 +229,7 @@ ModelConfig hybrid_model(uint32_t num_recurrent) {
     }
     layer.attention = AttentionKind::kGatedDelta;
     layer.recurrent = {.conv_width = 2, .value_heads = 8, .key_dim = 128, .value_dim = 128};
-    layer.recurrent.conv_columns = (1 << 18) - layer.recurrent.state_columns();
+    layer.recurrent.conv_columns = ((1 << 18) - layer.recurrent.state_columns()) / conv_slots(2);
   }
   assign_cache_groups(model.layers);
   return model;

@@ -13,10 +13,10 @@ constexpr uint32_t kConv = 2 * 16 * 128 + 48 * 128, kAll = kConv + 48 * 128 + 2 
 
 struct Layer {
   std::vector<PackedMatrix> tensors;
-  KvGroup states{
-      .num_layers = 1,
-      .num_blocks = 8,
-      .state_columns = 3 * kConv + 48 * 128 * 128 + static_cast<uint32_t>(StateRing{48, 16, 128, 128}.numbers())};
+  KvGroup states{.num_layers = 1,
+                 .num_blocks = 8,
+                 .state_columns = conv_slots(4) * kConv + 48 * 128 * 128 +
+                                  static_cast<uint32_t>(StateRing{48, 16, 128, 128}.numbers())};
   CompileInputs inputs;
 
   Layer() {
@@ -58,7 +58,7 @@ struct Layer {
     delta.key_heads = 16;
     delta.value_heads = 48;
     delta.key_dim = delta.value_dim = 128;
-    delta.state = {0, 0, 3 * kConv, ring_tokens};
+    delta.state = {0, 0, conv_slots(4) * kConv, ring_tokens};
     delta.out = mixed;
     REQUIRE(choose(delta, list, inputs, &found).ok());
     REQUIRE(choose(GatedNorm{mixed, {all, kConv}, 2, 128, 1e-6f, false, out}, list, inputs, &found).ok());

@@ -16,8 +16,15 @@ constexpr uint32_t kTextTokens = 70, kFirst = 8;
 constexpr DeltaShape kDeltaPlain = {1, 2, 36, 40, KeyHeadOrder::kDivided, false, true, false};
 constexpr ScanShape kScanPlain = {2, 36, 1, 72, true, 0, 1e30f, false};
 
-// The text in rows of these lengths, all its steps batch-invariant. beside: other texts in the same steps.
-Case invariant_case(const RecurrentRule& rule, const std::vector<uint32_t>& lengths, bool beside) {
+// So many tokens of a text in a step, and behind them some that are taken back.
+struct Part {
+  uint32_t count, wrong = 0;
+};
+using Cut = std::vector<Part>;
+
+// The text in such rows, all its steps batch-invariant. beside: other texts in the same steps.
+Case invariant_case(const RecurrentRule& rule, const Cut& cut, bool beside) {
+  const bool goes_back = rule.ring || rule.conv_width > 0;
   std::mt19937_64 numbers(7);
   RecurrentScript script("cut", rule, false, numbers);
   // Drawn alone, so that it is the same text in every case.
@@ -28,7 +35,8 @@ Case invariant_case(const RecurrentRule& rule, const std::vector<uint32_t>& leng
   const Step whole = test_case.steps[0];
   test_case.steps.clear();
   uint32_t start = 0;
-  for (const uint32_t length : lengths) {
+  for (const Part& part : cut) {
+    const uint32_t count = part.count, wrong = goes_back ? part.wrong : 0, length = count + wrong;
     Step& step = test_case.steps.emplace_back();
     step.forward.ops = {UpdateRows{}};
     const uint32_t num_others = beside ? 2 + static_cast<uint32_t>(others() % 3) : 0;
@@ -46,19 +54,22 @@ Case invariant_case(const RecurrentRule& rule, const std::vector<uint32_t>& leng
       std::vector<double> rows = random_normal(others, size_t{num_others} * rule.inputs[i]);
       const std::vector<double>& all = whole.fills[i].values;
       rows.insert(rows.end(), all.begin() + static_cast<std::ptrdiff_t>(size_t{start} * rule.inputs[i]),
-                  all.begin() + static_cast<std::ptrdiff_t>(size_t{start + length} * rule.inputs[i]));
+                  all.begin() + static_cast<std::ptrdiff_t>(size_t{start + count} * rule.inputs[i]));
+      const std::vector<double> none = random_normal(others, size_t{wrong} * rule.inputs[i]);
+      rows.insert(rows.end(), none.begin(), none.end());
       inputs.push_back(
           {step.input(Rows::kTokens, fmt::format("in{}", i), rule.inputs[i], DType::kF32, std::move(rows))});
     }
     const TensorId out = step.output(Rows::kTokens, "out", rule.out_columns, rule.out_dtype, Tolerance::kRecurrent);
     step.forward.ops.push_back(rule.make_op(inputs, StatePart{0, 1, kFirst, rule.ring_tokens()}, out));
-    start += length;
+    start += count;
   }
   return test_case;
 }
 
 // The text's outputs, then the numbers of its record that count.
-std::vector<std::byte> bits_of(const RecurrentRule& rule, const Case& test_case, const Outcome& outcome) {
+std::vector<std::byte> bits_of(const RecurrentRule& rule, const Cut& cut, const Case& test_case,
+                               const Outcome& outcome) {
   std::vector<std::byte> bits;
   for (size_t s = 0; s < test_case.steps.size(); ++s) {
     const Step& step = test_case.steps[s];
@@ -67,14 +78,15 @@ std::vector<std::byte> bits_of(const RecurrentRule& rule, const Case& test_case,
     const std::vector<std::byte>& bytes = outcome.tensors[s].at(out);
     const size_t row_bytes = bytes.size() / step.forward.num_tokens;
     const auto begin = bytes.begin() + static_cast<std::ptrdiff_t>(row.token_first * row_bytes);
-    bits.insert(bits.end(), begin, begin + static_cast<std::ptrdiff_t>(row.num_tokens * row_bytes));
+    bits.insert(bits.end(), begin, begin + static_cast<std::ptrdiff_t>(cut[s].count * row_bytes));
   }
   const auto record = outcome.kv[0][1][7].begin() + kFirst * 4;
   const std::vector<double> none(rule.first_of(static_cast<uint32_t>(rule.inputs.size())));
-  rule.record(RecurrentRule::Tokens(kTextTokens, none), RuleFault::kNone, [&](uint64_t first, const auto& numbers) {
+  const auto add = [&](uint64_t first, const auto& numbers) {
     const auto begin = record + static_cast<std::ptrdiff_t>(first * 4);
     bits.insert(bits.end(), begin, begin + static_cast<std::ptrdiff_t>(numbers.size() * 4));
-  });
+  };
+  rule.record(RecurrentRule::Tokens(kTextTokens, none), rule.first_kept(kTextTokens), RuleFault::kNone, add);
   return bits;
 }
 
@@ -134,10 +146,15 @@ TEST_CASE("batch-invariant recurrent layers have the same bits however rows are 
   const std::vector<RecurrentRule> rules = {
       conv_rule({20, 4, true, true, false}, &suite, rng), delta_rule({1, 2, 36, 40}, &suite, rng),
       scan_rule({2, 36, 1, 72}, &suite, rng), delta_rule(kDeltaPlain, &suite, rng), scan_rule(kScanPlain, &suite, rng)};
-  const std::vector<std::vector<uint32_t>> cuts = {
-      {kTextTokens}, {64, 1, 1, 1, 1, 1, 1}, {1, 2, 3, 5, 8, 13, 21, 17}, {33, 37}};
+  // The last one goes back from ends on both sides of multiples of 16, by all counts; records without a ring do not.
+  const std::vector<Cut> cuts = {{{kTextTokens}},
+                                 {{64}, {1}, {1}, {1}, {1}, {1}, {1}},
+                                 {{1}, {2}, {3}, {5}, {8}, {13}, {21}, {17}},
+                                 {{33}, {37}},
+                                 {{10}, {1, 3}, {1, 2}, {2, 1}, {1},    {1, 3}, {1, 3}, {2, 2}, {3, 1}, {8},
+                                  {1},  {1},    {31},   {1, 3}, {1, 3}, {1},    {1},    {1},    {1},    {1}}};
   for (const RecurrentRule& rule : rules)
-    for (const std::vector<uint32_t>& cut : cuts)
+    for (const Cut& cut : cuts)
       for (const bool beside : {false, true}) suite.cases.push_back(invariant_case(rule, cut, beside));
   bool has_device = false;
   for (const std::string& id : test_devices()) {
@@ -154,7 +171,8 @@ TEST_CASE("batch-invariant recurrent layers have the same bits however rows are 
       const auto outcome = execute(**backend, test_case);
       INFO(test_case.name << ", case " << i << ": " << (outcome ? "" : outcome.error().message));
       REQUIRE(outcome.ok());
-      std::vector<std::byte> bits = bits_of(rules[i / (2 * cuts.size())], test_case, *outcome);
+      std::vector<std::byte> bits =
+          bits_of(rules[i / (2 * cuts.size())], cuts[i / 2 % cuts.size()], test_case, *outcome);
       if (i % (2 * cuts.size()) == 0) first = bits;
       CHECK(bits == first);
     }

@@ -155,12 +155,10 @@ struct ConvText {
     }
     return out;
   }
-  Numbers state(const Tokens& tokens, RuleFault fault) const {
-    Numbers kept;
-    for (size_t back = shape.width - 1; back > 0; --back)
-      for (uint32_t c = 0; c < shape.channels; ++c)
-        kept.push_back(back <= tokens.size() ? u(tokens[tokens.size() - back], c, fault) : 0);
-    return kept;
+  Numbers input(const Tokens& tokens, uint32_t position, RuleFault fault) const {
+    Numbers numbers;
+    for (uint32_t c = 0; c < shape.channels; ++c) numbers.push_back(u(tokens[position], c, fault));
+    return numbers;
   }
 };
 
@@ -257,7 +255,8 @@ RecurrentRule conv_rule(const ConvShape& shape, Suite* suite, std::mt19937_64& r
   rule.inputs.assign(shape.gates ? 3 : 1, shape.channels);
   rule.out_columns = shape.channels;
   rule.out_dtype = shape.out_dtype;
-  rule.state_numbers = uint64_t{shape.channels} * (shape.width - 1);
+  rule.state_numbers = uint64_t{shape.channels} * conv_slots(shape.width);
+  rule.conv_width = shape.width;
   rule.make_op = [=](const std::vector<Columns>& in, const StatePart& state, TensorId out) {
     const Columns none;
     return CausalConv{
@@ -266,7 +265,7 @@ RecurrentRule conv_rule(const ConvShape& shape, Suite* suite, std::mt19937_64& r
   };
   rule.draw = [=](uint32_t, std::mt19937_64& numbers) { return random_normal(numbers, shape.channels); };
   rule.outputs = [=](const Tokens& tokens, RuleFault fault) { return text.outputs(tokens, fault); };
-  rule.state = [=](const Tokens& tokens, RuleFault fault) { return text.state(tokens, fault); };
+  rule.kept_input = [=](const Tokens& tokens, uint32_t p, RuleFault fault) { return text.input(tokens, p, fault); };
   return rule;
 }
 

@@ -44,15 +44,26 @@ RecurrentRule::Tokens first_of(const RecurrentRule::Tokens& tokens, uint32_t cou
   return {tokens.begin(), tokens.begin() + count};
 }
 
+void Text::take_back(uint32_t count) {
+  taken_back.assign(tokens.end() - static_cast<std::ptrdiff_t>(count), tokens.end());
+  tokens.resize(tokens.size() - count);
+}
+
 uint32_t RecurrentRule::first_of(uint32_t input) const {
   uint32_t first = 0;
   for (uint32_t i = 0; i < input; ++i) first += inputs[i];
   return first;
 }
 
-void RecurrentRule::record(const Tokens& tokens, RuleFault fault, const Put& put) const {
-  if (!ring) return put(0, state(tokens, fault));
+void RecurrentRule::record(const Tokens& tokens, uint32_t first_token, RuleFault fault, const Put& put) const {
   const auto count = static_cast<uint32_t>(tokens.size()), base = count / kRingTokens * kRingTokens;
+  if (conv_width > 0) {
+    const uint32_t slots = conv_slots(conv_width);
+    for (uint32_t p = std::max(first_token, count - std::min(count, slots)); p < count; ++p)
+      put(uint64_t{p % slots} * out_columns, kept_input(tokens, p, fault));
+    return;
+  }
+  if (!ring) return put(0, state(tokens, fault));
   if (base > 0) put(0, state(llmrt::optest::first_of(tokens, base), fault));
   if (base == count) return;
   const std::vector<RingEntry> all = entries(tokens, fault);
@@ -83,7 +94,7 @@ RecurrentScript::RecurrentScript(const std::string& what, RecurrentRule rule, bo
   test_case_.groups = {states};
   test_case_.kv = {random_kv(states, rng)};
   test_case_.state_tolerance = 1e-4;
-  if (!rule_.ring) return;
+  if (!rule_.ring && rule_.conv_width == 0) return;
   // What does not count is not read.
   const std::vector<std::byte> poison = bytes_of_numbers(Numbers(rule_.state_numbers, NAN), DType::kF32);
   for (std::vector<std::byte>& record : test_case_.kv[0][part_.layer])
@@ -113,7 +124,8 @@ Step& RecurrentScript::add_step(const std::vector<TextRow>& rows, uint32_t bucke
       for (double& number : token) number = static_cast<double>(static_cast<float>(number));
     }
     decodes &= row.num_tokens <= kRingRowTokens;
-    runs.push_back({row, start, row.text->tokens});
+    runs.push_back({row, start, row.text->tokens, row.text->taken_back});
+    row.text->taken_back.clear();
   }
   step.forward.decode_only = decodes;
   step.set_bucket(bucket);
@@ -156,8 +168,8 @@ Outcome RecurrentScript::expected(RowFault row_fault, RuleFault rule_fault) cons
     move_records(test_case_.steps[s].forward_inputs, test_case_.groups[0].num_blocks, &outcome.kv[0]);
     for (size_t r = 0; r < steps_[s].size(); ++r) {
       const Run& run = steps_[s][r];
-      const auto put = [&](uint32_t record, const RecurrentRule::Tokens& tokens) {
-        rule_.record(tokens, rule_fault, [&](uint64_t first, const Numbers& numbers) {
+      const auto put = [&](uint32_t record, const RecurrentRule::Tokens& tokens, uint32_t first_token) {
+        rule_.record(tokens, first_token, rule_fault, [&](uint64_t first, const Numbers& numbers) {
           const auto place = outcome.kv[0][part_.layer][record].begin() + static_cast<std::ptrdiff_t>(4 * first);
           std::ranges::copy(bytes_of_numbers(numbers, DType::kF32), place + kFirst * 4);
         });
@@ -181,13 +193,18 @@ Outcome RecurrentScript::expected(RowFault row_fault, RuleFault rule_fault) cons
         tokens.insert(tokens.begin(), other.tokens.begin(), other.tokens.begin() + other.start);
         start = other.start;
       }
+      if (row_fault == RowFault::kNotTakenBack) {
+        const auto count = std::min<std::ptrdiff_t>(start, std::ssize(run.taken_back));
+        std::copy_n(run.taken_back.begin(), count, tokens.begin() + (start - count));
+      }
       const std::vector<double> numbers = rule_.outputs(tokens, rule_fault);
       out.insert(out.end(), numbers.begin() + static_cast<std::ptrdiff_t>(size_t{start} * rule_.out_columns),
                  numbers.end());
-      put(run.row.record, tokens);
+      put(run.row.record, tokens, run.row.from >= 0 ? rule_.first_kept(start) : start);
       for (const Save& save : run.row.saves) {
         const uint32_t count = save.position - run.start + start, late = row_fault == RowFault::kPlaceOneTokenLate;
-        put(save.record, first_of(tokens, std::min(count + late, static_cast<uint32_t>(tokens.size()))));
+        const uint32_t end = std::min(count + late, static_cast<uint32_t>(tokens.size()));
+        put(save.record, first_of(tokens, end), rule_.first_kept(end));
       }
     }
     const Step& step = test_case_.steps[s];
@@ -253,6 +270,56 @@ RecurrentScript ring_script(const RecurrentRule& rule, uint32_t num_tokens, std:
       more.push_back({&branches[i], i + kTexts, i + kTexts, 1});
     }
     script.add_step(more, kTexts * (num_tokens + 1));
+  }
+  return script;
+}
+
+uint32_t most_back(uint32_t start, uint32_t count) {
+  uint32_t most = std::min(count - 1, kStateBackTokens);
+  // The matrices behind the first token that is taken back are those that stay.
+  while (most > 0 && (start + count) / kRingTokens != (start + count - most) / kRingTokens) --most;
+  return most;
+}
+
+RecurrentScript back_script(const RecurrentRule& rule, uint32_t num_tokens, std::mt19937_64& rng) {
+  constexpr uint32_t kTexts = 8;
+  RecurrentScript script(fmt::format("rows of {} tokens behind some that are taken back", num_tokens), rule, false, rng,
+                         3 * kTexts);
+  for (const uint32_t first : {1u, 9u, 17u, 25u, 57u}) {
+    std::vector<Text> texts(kTexts), branches, saved(kTexts);
+    std::vector<TextRow> rows;
+    for (uint32_t i = 0; i < kTexts; ++i) rows.push_back({&texts[i], i, i, first + i});
+    script.add_step(rows, kTexts * (first + kTexts));
+    // 1 to 4 tokens a step, of which all but the first are taken back as far as they can be.
+    for (uint32_t round = 0; round < 3; ++round) {
+      rows.clear();
+      for (uint32_t i = 0; i < kTexts; ++i) {
+        TextRow& row = rows.emplace_back(TextRow{&texts[i], i, i, 1 + (i + round) % kRingRowTokens});
+        if (texts[i].tokens.size() == kStatePlaceTokens - 1) row.saves = {{kStatePlaceTokens, i + 2 * kTexts}};
+      }
+      std::vector<uint32_t> starts;
+      for (const Text& text : texts) starts.push_back(static_cast<uint32_t>(text.tokens.size()));
+      script.add_step(rows, kTexts * kRingRowTokens);
+      for (uint32_t i = 0; i < kTexts; ++i) {
+        if (!rows[i].saves.empty()) saved[i].tokens = first_of(texts[i].tokens, kStatePlaceTokens);
+        texts[i].take_back(most_back(starts[i], rows[i].num_tokens));
+      }
+    }
+    branches = texts;
+    rows.clear();
+    for (uint32_t i = 0; i < kTexts; ++i)
+      rows.push_back({&branches[i], i + kTexts, i + kTexts, num_tokens, static_cast<int32_t>(i)});
+    script.add_step(rows, kTexts * num_tokens);
+    rows.clear();
+    for (uint32_t i = 0; i < kTexts; ++i) {
+      rows.push_back({&texts[i], i, i, num_tokens});
+      rows.push_back({&branches[i], i + kTexts, i + kTexts, 1});
+    }
+    script.add_step(rows, kTexts * (num_tokens + 1));
+    rows.clear();
+    for (uint32_t i = 0; i < kTexts; ++i)
+      if (!saved[i].tokens.empty()) rows.push_back({&saved[i], i, i, num_tokens, static_cast<int32_t>(i + 2 * kTexts)});
+    if (!rows.empty()) script.add_step(rows, kTexts * num_tokens);
   }
   return script;
 }

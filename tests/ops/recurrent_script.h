@@ -11,8 +11,9 @@
 namespace llmrt::optest {
 
 // What a kernel might do wrong. The outcome that a script expects under it must be refused by compare().
-// kTailLost: the token before the row's first.
-enum class RowFault { kNone, kOtherRowsState, kStateLost, kTailLost, kRingLost, kPlaceOneTokenLate };
+// kTailLost: the token before the row's first. kNotTakenBack: tokens that were taken back are the text's, in place of
+// those before them.
+enum class RowFault { kNone, kOtherRowsState, kStateLost, kTailLost, kRingLost, kPlaceOneTokenLate, kNotTakenBack };
 // What a rule might do wrong.
 enum class RuleFault { kNone, kNoDecay, kDecayBehind, kNoGate, kNoNorm, kOtherHead };
 
@@ -34,21 +35,31 @@ struct RecurrentRule {
   // By token: all inputs of it, one behind the other. Of all tokens the outputs, one behind the other.
   using Tokens = std::vector<std::vector<double>>;
   std::function<std::vector<double>(const Tokens& tokens, RuleFault fault)> outputs;
-  std::function<std::vector<double>(const Tokens& tokens, RuleFault fault)> state;  // behind the last, no ring
+  std::function<std::vector<double>(const Tokens& tokens, RuleFault fault)> state = {};  // behind the last: matrices
   // Of all tokens what each adds to the state: keys, values and decays of all heads.
   std::function<std::vector<RingEntry>(const Tokens& tokens, RuleFault fault)> entries = {};
 
+  // Of a convolution its width, else 0, and what each token leaves in the state.
+  uint32_t conv_width = 0;
+  std::function<std::vector<double>(const Tokens& tokens, uint32_t position, RuleFault fault)> kept_input = {};
+
   uint32_t first_of(uint32_t input) const;  // its column among all inputs
   uint32_t ring_tokens() const { return ring ? kRingTokens : 0; }
-  // put(first, numbers) for all numbers of a record that count behind those tokens.
+  // What a row may leave in a record: all that counts behind the tokens; of a convolution what tokens from first_token
+  // on give.
   using Put = std::function<void(uint64_t first, const std::vector<double>& numbers)>;
-  void record(const Tokens& tokens, RuleFault fault, const Put& put) const;
+  void record(const Tokens& tokens, uint32_t first_token, RuleFault fault, const Put& put) const;
+  // The first token whose input counts behind `end` of them.
+  uint32_t first_kept(uint32_t end) const { return conv_width > end ? 0 : end + 1 - conv_width; }
 };
 
 RecurrentRule::Tokens first_of(const RecurrentRule::Tokens& tokens, uint32_t count);
 
 struct Text {
-  RecurrentRule::Tokens tokens = {};
+  RecurrentRule::Tokens tokens = {}, taken_back = {};
+
+  // The last `count` tokens are not the text's.
+  void take_back(uint32_t count);
 };
 
 struct Save {
@@ -76,10 +87,10 @@ class RecurrentScript {
   Outcome expected(RowFault row_fault = RowFault::kNone, RuleFault rule_fault = RuleFault::kNone) const;
 
  private:
-  struct Run {  // a row of a step, and its text's tokens up to its end
+  struct Run {  // a row of a step, its text's tokens up to its end, and those that were taken back before it
     TextRow row;
     uint32_t start;
-    RecurrentRule::Tokens tokens;
+    RecurrentRule::Tokens tokens, taken_back;
   };
   void add_op(const std::vector<Run>& runs, Step* step);
 
@@ -98,6 +109,11 @@ RecurrentScript mixed_script(const RecurrentRule& rule, bool packed, bool is_lon
 RecurrentScript moves_script(const RecurrentRule& rule, std::mt19937_64& rng);
 // Texts that go on from each residue of kRingTokens with so many tokens, and branches of them.
 RecurrentScript ring_script(const RecurrentRule& rule, uint32_t num_tokens, std::mt19937_64& rng);
+// Texts whose last tokens are taken back, as many as can be, and which go on from there with `num_tokens` others, or
+// branch there.
+RecurrentScript back_script(const RecurrentRule& rule, uint32_t num_tokens, std::mt19937_64& rng);
+// How many of a row's `count` tokens from `start` on may be taken back.
+uint32_t most_back(uint32_t start, uint32_t count);
 // One text, cut anywhere.
 RecurrentScript cut_script(const RecurrentRule& rule, uint32_t num_tokens, std::mt19937_64& rng);
 

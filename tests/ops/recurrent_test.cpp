@@ -94,6 +94,20 @@ TEST_CASE("rows go on from a ring of any fill, and leave one", "[gated_delta][se
   check_scripts(std::move(suite), scripts);
 }
 
+TEST_CASE("rows go on from where tokens were taken back", "[causal_conv][gated_delta][selective_scan][recurrent]") {
+  auto rng = test_rng("recurrent back");
+  Suite suite;
+  std::vector<RecurrentScript> scripts;
+  for (const uint32_t num_tokens : {1u, 4u, 19u}) {
+    for (const uint32_t width : {2u, 4u, kConvWidthMax})
+      scripts.push_back(
+          back_script(conv_rule({width == 4 ? 20u : 33u, width, true, true, false}, &suite, rng), num_tokens, rng));
+    scripts.push_back(back_script(delta_rule({2, 4, 20, 12}, &suite, rng), num_tokens, rng));
+    scripts.push_back(back_script(scan_rule({4, 12, 2, 20}, &suite, rng), num_tokens, rng));
+  }
+  check_scripts(std::move(suite), scripts);
+}
+
 TEST_CASE("records of states move whole", "[recurrent][copy_blocks][store_blocks][load_blocks]") {
   auto rng = test_rng("recurrent moves");
   Suite suite;
@@ -126,6 +140,9 @@ TEST_CASE("faults of states and rules are told", "[recurrent]") {
       CHECK(tells(*script, RowFault::kNone, fault));
     }
   CHECK(tells(delta, RowFault::kNone, RuleFault::kNoNorm));
+  for (const RecurrentRule& rule :
+       {conv_rule({33, 4, true, true, false}, &suite, rng), delta_rule(kDeltaSmall, &suite, rng)})
+    CHECK(tells(back_script(rule, 4, rng), RowFault::kNotTakenBack, RuleFault::kNone));
 }
 
 }  // namespace llmrt::optest

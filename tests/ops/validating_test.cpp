@@ -183,7 +183,7 @@ void add_states(World& w) {
 void add_recurrent(World& w) {
   add_states(w);
   w.forward.ops.pop_back();
-  w.groups[1].state_columns = 192;
+  w.groups[1].state_columns = 288;
   auto rng = test_rng("validating recurrent");
   const WeightId conv = w.suite.add_weight(Encoding::kF32, 32, 4, rng);
   const WeightId norm = w.op<RmsNorm>().weight, two = w.suite.add_f32({-1, -2});
@@ -204,10 +204,10 @@ void add_recurrent(World& w) {
                  true,
                  1e-6f,
                  0.5f,
-                 {1, 1, 96},
+                 {1, 1, 192},
                  out("delta", 8)},
       SelectiveScan{
-          {w.x}, {w.x, 8}, {w.x, 16}, {w.x, 24}, two, two, -1, 2, 4, 1, 8, 0, 1e30f, {1, 0, 128}, out("scanned", 8)},
+          {w.x}, {w.x, 8}, {w.x, 16}, {w.x, 24}, two, two, -1, 2, 4, 1, 8, 0, 1e30f, {1, 0, 224}, out("scanned", 8)},
       GatedNorm{w.x, {w.attended, 32}, norm, 16, 1e-5f, false, out("gated", 32)}};
   w.forward.ops.insert(w.forward.ops.end(), ops.begin(), ops.end());
   w.memory.ops.resize(3);
@@ -356,13 +356,13 @@ TEST_CASE("validating refuses wrong ops of recurrent layers", "[validating][recu
       {"causal_conv: kv_group: expected a group of states", [](World& w) { w.op<CausalConv>().state.kv_group = 0; }},
       {"causal_conv: layer: expected below 2", [](World& w) { w.op<CausalConv>().state.layer = 2; }},
       {"causal_conv: state_first: expected a multiple of 4", [](World& w) { w.op<CausalConv>().state.first = 2; }},
-      {"causal_conv: state: expected at most 192, found 196", [](World& w) { w.op<CausalConv>().state.first = 100; }},
+      {"causal_conv: state: expected at most 288, found 292", [](World& w) { w.op<CausalConv>().state.first = 100; }},
       {"causal_conv: ring_tokens: expected 0", [](World& w) { w.op<CausalConv>().state.ring_tokens = 16; }},
-      {"state_columns: expected a multiple of 4", [](World& w) { w.groups[1].state_columns = 194; }},
+      {"state_columns: expected a multiple of 4", [](World& w) { w.groups[1].state_columns = 290; }},
       {"gated_delta: beta: columns: expected at most 32", [](World& w) { w.op<GatedDelta>().beta.first = 31; }},
       {"gated_delta: qkv: columns: expected at most 32", [](World& w) { w.op<GatedDelta>().qkv.first = 20; }},
       {"gated_delta: ring_tokens: expected 0 or 16", [](World& w) { w.op<GatedDelta>().state.ring_tokens = 8; }},
-      {"gated_delta: state: expected at most 192", [](World& w) { w.op<GatedDelta>().state.ring_tokens = 16; }},
+      {"gated_delta: state: expected at most 288", [](World& w) { w.op<GatedDelta>().state.ring_tokens = 16; }},
       {"gated_delta: key_dim: expected a multiple of 4 up to 256", [](World& w) { w.op<GatedDelta>().key_dim = 6; }},
       {"gated_delta: value_dim: expected a multiple of 4", [](World& w) { w.op<GatedDelta>().value_dim = 260; }},
       {"gated_delta: value_heads: expected a multiple of 0", [](World& w) { w.op<GatedDelta>().key_heads = 0; }},
@@ -374,7 +374,7 @@ TEST_CASE("validating refuses wrong ops of recurrent layers", "[validating][recu
       {"selective_scan: dt_min: expected 0 to", [](World& w) { w.op<SelectiveScan>().dt_min = -1; }},
       {"selective_scan: dt_max: expected a finite number", [](World& w) { w.op<SelectiveScan>().dt_max = INFINITY; }},
       {"selective_scan: d: expected [1, 2] f32", [](World& w) { w.op<SelectiveScan>().d = w.op<RmsNorm>().weight; }},
-      {"selective_scan: state: expected at most 192", [](World& w) { w.op<SelectiveScan>().state.first = 132; }},
+      {"selective_scan: state: expected at most 288", [](World& w) { w.op<SelectiveScan>().state.first = 228; }},
       {"gated_norm: group_columns: expected a part of 32", [](World& w) { w.op<GatedNorm>().group_columns = 5; }},
       {"gated_norm: gate: columns: expected at most 64, found 65", [](World& w) { w.op<GatedNorm>().gate.first = 33; }},
       {"gated_norm: weight: expected [1, 32] f32", [](World& w) { w.op<GatedNorm>().weight = w.op<GatedDelta>().a; }},

@@ -149,27 +149,68 @@ Status walk_matrices(Machine& m, const Op& op, const StepFn& step) {
   return {};
 }
 
+// The last inputs of a row's channels.
+class ConvState {
+ public:
+  ConvState(RowState state, const RowRecord& row, uint32_t channels, uint32_t width)
+      : state_(std::move(state)), row_(row), channels_(channels), kept_(width - 1), slots_(conv_slots(width)) {}
+
+  // u of a channel, so many tokens before `position`.
+  double before(uint32_t position, uint32_t back, uint32_t c) {
+    return back <= position ? state_.data()[place(position - back) + c] : 0;
+  }
+  void set(uint32_t position, uint32_t c, double u) { state_.data()[place(position) + c] = u; }
+  // The token at `position` has been set.
+  void advance(uint32_t position) {
+    const uint32_t end = position + 1, row_end = row_.start + row_.num_tokens;
+    for (const uint32_t record : state_.places_behind(end - row_.start)) leave(record, cut(end, kept_), end);
+    const uint32_t first = state_.is_own() ? row_.start : cut(row_.start, kept_);
+    if (end == row_end) leave(state_.own(), std::max(first, cut(end, slots_)), end);
+  }
+
+ private:
+  static uint32_t cut(uint32_t position, uint32_t count) { return position - std::min(position, count); }
+  size_t place(uint32_t position) const { return size_t{position % slots_} * channels_; }
+  void leave(uint32_t record, uint32_t first, uint32_t end) {
+    std::vector<double> numbers = state_.load(record);
+    for (uint32_t p = first; p < end; ++p) std::copy_n(state_.data() + place(p), channels_, numbers.data() + place(p));
+    state_.store(record, numbers, numbers.size());
+  }
+
+  RowState state_;
+  const RowRecord& row_;
+  uint32_t channels_, kept_, slots_;
+};
+
 }  // namespace
 
 Status run(Machine& m, const CausalConv& op) {
   Tensor& out = m.tensor(op.out);
   const uint32_t channels = out.columns, kept = op.width - 1;
   const std::vector<float>& weight = m.values_of(op.weight);
-  return walk(m, op.state, state_numbers(channels, op), [&](uint32_t t, double* state) {
-    for (uint32_t c = 0; c < channels; ++c) {
-      double u = columns_of(m, op.x, t)[c];
-      if (op.gate_in.tensor != kNoTensor) u *= columns_of(m, op.gate_in, t)[c];
-      double sum = op.bias >= 0 ? static_cast<double>(m.values_of(op.bias)[c]) : 0.0;
-      sum += static_cast<double>(weight[c * op.width + kept]) * u;
-      for (uint32_t j = 0; j < kept; ++j)
-        sum += static_cast<double>(weight[c * op.width + j]) * state[j * channels + c];
-      for (uint32_t j = 0; j + 1 < kept; ++j) state[j * channels + c] = state[(j + 1) * channels + c];
-      state[(kept - 1) * channels + c] = u;
-      if (op.silu) sum = silu(sum);
-      if (op.gate_out.tensor != kNoTensor) sum *= columns_of(m, op.gate_out, t)[c];
-      out.set(t, c, sum);
+  for (const RowRecord& row : m.forward.rows) {
+    auto begun =
+        RowState::begin(m, row, op.state.kv_group, op.state.layer, op.state.first, state_numbers(channels, op));
+    if (!begun) return begun.error();
+    ConvState state(std::move(*begun), row, channels, op.width);
+    for (uint32_t i = 0; i < row.num_tokens; ++i) {
+      const uint32_t t = row.token_first + i, position = row.start + i;
+      for (uint32_t c = 0; c < channels; ++c) {
+        double u = columns_of(m, op.x, t)[c];
+        if (op.gate_in.tensor != kNoTensor) u *= columns_of(m, op.gate_in, t)[c];
+        double sum = op.bias >= 0 ? static_cast<double>(m.values_of(op.bias)[c]) : 0.0;
+        sum += static_cast<double>(weight[c * op.width + kept]) * u;
+        for (uint32_t j = 0; j < kept; ++j)
+          sum += static_cast<double>(weight[c * op.width + j]) * state.before(position, kept - j, c);
+        state.set(position, c, u);
+        if (op.silu) sum = silu(sum);
+        if (op.gate_out.tensor != kNoTensor) sum *= columns_of(m, op.gate_out, t)[c];
+        out.set(t, c, sum);
+      }
+      state.advance(position);
     }
-  });
+  }
+  return {};
 }
 
 Status run(Machine& m, const GatedDelta& op) {

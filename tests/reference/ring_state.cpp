@@ -55,7 +55,7 @@ void RingState::advance(const RingEntry& entry) {
 // The numbers that count, and no others: kernels leave those alone.
 void RingState::leave() {
   const uint32_t base = base_of(position_), first = record_.is_own() ? std::max(base, row_->start) : base;
-  std::vector<double> numbers = record_.load_own();
+  std::vector<double> numbers = record_.load(record_.own());
   const auto take = [&](uint64_t begin, uint64_t count) {
     std::copy_n(record_.data() + begin, count, numbers.data() + begin);
   };
@@ -68,7 +68,7 @@ void RingState::leave() {
       take(ring_.matrix_numbers() + ring_.decay(head, p), 1);
     }
   }
-  record_.store_own(numbers);
+  record_.store(record_.own(), numbers, numbers.size());
 }
 
 }  // namespace llmrt::reference

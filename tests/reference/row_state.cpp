@@ -30,25 +30,27 @@ Result<RowState> RowState::begin(Machine& machine, const RowRecord& row, uint32_
 
 void RowState::advance(uint32_t num_tokens) {
   save(num_tokens, numbers_.size());
-  if (num_tokens == row_->num_tokens) store_own(numbers_);
+  if (num_tokens == row_->num_tokens) store(own_, numbers_, numbers_.size());
 }
 
 void RowState::save(uint32_t num_tokens, size_t count) {
+  for (const uint32_t record : places_behind(num_tokens)) store(record, numbers_, count);
+}
+
+std::vector<uint32_t> RowState::places_behind(uint32_t num_tokens) const {
+  std::vector<uint32_t> records;
   for (uint32_t i = row_->places_first; i < row_->places_first + row_->num_places; ++i) {
     const StatePlace& place = machine_->forward.state_places[i];
     if (place.kv_group == kv_group_ && place.position > row_->start && place.position == row_->start + num_tokens)
-      store(place.record, numbers_, count);
+      records.push_back(place.record);
   }
+  return records;
 }
 
-std::vector<double> RowState::load_own() const {
-  const std::vector<double> record = pool_->load_state(layer_, own_);
-  const auto begin = record.begin() + static_cast<std::ptrdiff_t>(first_);
+std::vector<double> RowState::load(uint32_t record) const {
+  const std::vector<double> all = pool_->load_state(layer_, record);
+  const auto begin = all.begin() + static_cast<std::ptrdiff_t>(first_);
   return {begin, begin + static_cast<std::ptrdiff_t>(numbers_.size())};
-}
-
-void RowState::store_own(const std::vector<double>& numbers) {
-  store(own_, numbers, numbers.size());
 }
 
 void RowState::store(uint32_t record, const std::vector<double>& numbers, size_t count) {

@@ -22,13 +22,14 @@ class RowState {
 
   // For states that are left in part. The first `count` numbers go to the places behind the row's first tokens.
   void save(uint32_t num_tokens, size_t count);
-  bool is_own() const { return source_ == own_; }  // the row begins from its own record
-  std::vector<double> load_own() const;
-  void store_own(const std::vector<double>& numbers);
+  std::vector<uint32_t> places_behind(uint32_t num_tokens) const;  // their records
+  bool is_own() const { return source_ == own_; }                  // the row begins from its own record
+  uint32_t own() const { return own_; }
+  std::vector<double> load(uint32_t record) const;
+  void store(uint32_t record, const std::vector<double>& numbers, size_t count);
 
  private:
   RowState(Machine& machine, const RowRecord& row, KvPool& pool) : machine_(&machine), row_(&row), pool_(&pool) {}
-  void store(uint32_t record, const std::vector<double>& numbers, size_t count);
 
   Machine* machine_;
   const RowRecord* row_;

@@ -514,15 +514,15 @@ Program make_recurrent(const char* device, uint32_t rows, bool decode_only, uint
                          true,
                          1e-6f,
                          0.0884f,
-                         {0, 0, 3 * kConv, ring_tokens},
+                         {0, 0, conv_slots(4) * kConv, ring_tokens},
                          mixed},
               GatedNorm{mixed, {all, kConv}, norm, 128, 1e-6f, false, tensor("gated", 32 * 128)}};
   StateConfig config;
   config.slots_max = 64;
-  const KvGroup states{
-      .num_layers = 1,
-      .num_blocks = 8,
-      .state_columns = 3 * kConv + 32 * 128 * 128 + static_cast<uint32_t>(StateRing{32, 16, 128, 128}.numbers())};
+  const KvGroup states{.num_layers = 1,
+                       .num_blocks = 8,
+                       .state_columns = conv_slots(4) * kConv + 32 * 128 * 128 +
+                                        static_cast<uint32_t>(StateRing{32, 16, 128, 128}.numbers())};
   const FakeDevice fake(device, table, config, states);
   Result<Program> program = make_program(fake.resources(), list);
   REQUIRE(program);

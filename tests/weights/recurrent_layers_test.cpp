@@ -116,12 +116,12 @@ TEST_CASE("layers without KV heads are short convolutions, whose states are a gr
   CHECK(recurrent_of(*config) == std::vector<bool>{true, false, true, false});
   const LayerSpec& layer = config->layers[0];
   CHECK((layer.attention == AttentionKind::kShortConv && layer.num_heads == 0 && layer.head_dim == 0));
-  CHECK((layer.recurrent.conv_width == 3 && layer.recurrent.state_columns() == 2 * 32));
+  CHECK((layer.recurrent.conv_width == 3 && layer.recurrent.state_columns() == 5 * 32));
   CHECK(layer.ffn_width == 48);
   const std::vector<CacheGroup> groups = cache_groups(config->layers);
   REQUIRE(groups.size() == 2);
   CHECK((groups[0].num_layers == 2 && groups[0].state_columns == 0 && groups[0].head_dim == 16));
-  CHECK((groups[1].num_layers == 2 && groups[1].state_columns == 64));
+  CHECK((groups[1].num_layers == 2 && groups[1].state_columns == 160));
   CHECK(check_layers(config->layers).ok());
 }
 
@@ -131,7 +131,7 @@ TEST_CASE("layers of a delta rule are those of an array, else all but every n-th
   CHECK(recurrent_of(*config) == std::vector<bool>{true, true, true, false});
   const RecurrentSpec& spec = config->layers[0].recurrent;
   CHECK((spec.key_dim == 8 && spec.value_dim == 12 && spec.conv_columns == 2 * 16 + 48));
-  CHECK((spec.state_first() == 3 * 80 && spec.state_columns() == 240 + 4 * 8 * 12 + 2 * 20 * 8 + 4 * 15 * 12 + 4 * 20));
+  CHECK((spec.state_first() == 6 * 80 && spec.state_columns() == 480 + 4 * 8 * 12 + 2 * 20 * 8 + 4 * 15 * 12 + 4 * 20));
   CHECK(spec.order == KeyHeadOrder::kModulo);
   config = config_of("qwen35", [](GgufBytes& file) {
     delta({})(file);

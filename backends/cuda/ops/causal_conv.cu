@@ -2,7 +2,8 @@
 // state. x and gates f32, sums f32 in the order of the taps. A thread walks the tokens of a tile with W neighbouring
 // channels, the last inputs in registers. Blocks (tile, channels); a tile of tokens may hold several rows.
 //
-// The state is what the row's first tokens read and what its last ones leave, so one thread must do both, or one block
+// The state (core/ops/recurrent_ops.h) has inputs by position modulo its slots: a row that decodes writes one of them.
+// It is what the row's first tokens read and what its last ones leave, so one thread must do both, or one block
 // would overwrite what another still reads. The tile that holds a row's first token therefore takes all tokens that
 // need the state, also those beyond its end, and writes the new states, whose numbers it finds in x.
 #include "backends/cuda/choose.h"
@@ -32,7 +33,7 @@ class Convolution {
   using In = Vec<float, W>;
 
   __device__ Convolution(const ConvArgs& args, Out* out, uint32_t channel)
-      : args_(args), out_(out), channel_(channel), kept_(args.width - 1) {
+      : args_(args), out_(out), channel_(channel), kept_(args.width - 1), slots_(conv_slots(args.width)) {
 #pragma unroll
     for (int i = 0; i < W; ++i) {
       bias_.v[i] = args.bias ? args.bias[channel + i] : 0.0f;
@@ -46,11 +47,14 @@ class Convolution {
 
   // What the state before the row's first token holds.
   __device__ void begin_row(const RowRecord& row) {
-    source_ = args_.states.source(row);
+    const float* source = args_.states.source(row);
+    is_own_ = source == args_.states.own(row);
+    const uint32_t slot = row.start % slots_;
 #pragma unroll
     for (int j = 0; j + 1 < kTaps; ++j) {
-      const int entry = entry_of(j);
-      window_[j] = entry >= 0 && source_ ? load(source_ + uint64_t(entry) * args_.channels) : In{};
+      const uint32_t back = kTaps - 1 - j;
+      const bool counts = back <= kept_ && back <= row.start && source;
+      window_[j] = counts ? load(source + uint64_t{slot_before(slot, back)} * args_.channels) : In{};
     }
   }
   // What the tokens before `token` hold; they are in the same row.
@@ -61,14 +65,14 @@ class Convolution {
       window_[j] = back <= static_cast<int>(kept_) ? input(token - back) : In{};
     }
   }
-  // The states that a row leaves, while the window is that of its first token. Its own record is the last to be
-  // written: the state may come from there.
+  // The states that a row leaves, while the window is that of its first token.
   __device__ void save(const RowRecord& row) {
     for (StateSaves saves(args_.states, row); saves.position() != StateSaves::kNone;) {
-      const uint32_t count = saves.position() - row.start;
-      store_state(row, count, saves.take());
+      const uint32_t end = saves.position();
+      store_state(row, before(end, kept_), end, saves.take());
     }
-    store_state(row, row.num_tokens, args_.states.own(row));
+    const uint32_t end = row.start + row.num_tokens, first = is_own_ ? row.start : before(row.start, kept_);
+    store_state(row, max(first, before(end, slots_)), end, args_.states.own(row));
   }
   __device__ void walk(uint32_t begin, uint32_t end) {
     for (uint32_t token = begin; token < end; token += kTokensAtOnce) {
@@ -113,32 +117,30 @@ class Convolution {
     }
     *reinterpret_cast<Vec<Out, W>*>(out_ + uint64_t{token} * args_.channels + channel_) = result;
   }
-  // Behind the row's first `count` tokens.
-  __device__ void store_state(const RowRecord& row, uint32_t count, float* record) const {
+  // Inputs of positions from `first` on, up to `end`, which is in the row or at its end.
+  __device__ void store_state(const RowRecord& row, uint32_t first, uint32_t end, float* record) const {
     if (!record) return;
-    if (count == 1) {
-      const In last = input(row.token_first);
+    if (first < row.start) {
+      const uint32_t slot = row.start % slots_;
 #pragma unroll
       for (int j = 0; j + 1 < kTaps; ++j)
-        if (const int entry = entry_of(j); entry >= 0)
-          store(record + uint64_t(entry) * args_.channels, j + 2 < kTaps ? window_[j + 1] : last);
-      return;
+        if (const uint32_t back = kTaps - 1 - j; first + back <= row.start)
+          store(record + uint64_t{slot_before(slot, back)} * args_.channels, window_[j]);
+      first = row.start;
     }
-    // In ascending order: what is read of a record that is written here is not yet written.
+    uint32_t slot = first % slots_;
 #pragma unroll 1
-    for (uint32_t entry = 0; entry < kept_; ++entry) {
-      const uint32_t place = count + entry;  // among what was kept, with the row's tokens behind it
-      In value{};
-      if (place >= kept_)
-        value = input(row.token_first + place - kept_);
-      else if (source_)
-        value = load(source_ + uint64_t{place} * args_.channels);
-      store(record + uint64_t{entry} * args_.channels, value);
+    for (uint32_t position = first; position < end; ++position) {
+      store(record + uint64_t{slot} * args_.channels, input(row.token_first + (position - row.start)));
+      slot = slot + 1 < slots_ ? slot + 1 : 0;
     }
   }
-  // The entry of the state that window_[j] holds; below 0: none, the op is less wide.
-  __device__ int entry_of(int j) const {
-    return j + 1 - kTaps + static_cast<int>(kept_);
+  static __device__ uint32_t before(uint32_t position, uint32_t count) {
+    return position - min(position, count);
+  }
+  // That of `back` positions before one in `slot`, at most all of them.
+  __device__ uint32_t slot_before(uint32_t slot, uint32_t back) const {
+    return slot < back ? slot + slots_ - back : slot - back;
   }
   __device__ void store(float* channels, const In& value) const {
     *reinterpret_cast<In*>(channels + channel_) = value;
@@ -146,8 +148,8 @@ class Convolution {
 
   const ConvArgs& args_;
   Out* out_;
-  uint32_t channel_, kept_;
-  const float* source_ = nullptr;
+  uint32_t channel_, kept_, slots_;
+  bool is_own_ = false;  // the row goes on in the record that it began from
   In taps_[kTaps], bias_, window_[kTaps - 1];
 };
 
