@@ -41,8 +41,8 @@ namespace llmrt {
 class DraftModel final : public ModelDrafter {
  public:
   // Loads the weights and measures the largest step; no pool yet. `config`: the engine's, resolved for `target`.
-  // invalid_argument where the two models' tokens are not the same; unsupported where one of them is recurrent, or for
-  // what the device lacks. `clock` outlives it.
+  // invalid_argument where the two models' tokens are not the same; unsupported where the draft model is recurrent, or
+  // for what the device lacks. `clock` outlives it.
   static Result<std::unique_ptr<DraftModel>> load(const EngineConfig& config, const Model& target, DraftParts parts,
                                                   const Clock* clock, const Progress& progress);
 

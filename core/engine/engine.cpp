@@ -674,6 +674,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, std::
         impl->backend.get());
   scheduler.adapters = impl->adapters.get();
   scheduler.model_drafter = impl->draft.get();
+  scheduler.state_back_tokens = kStateBackTokens;  // decoders set the ring of every state
   impl->scheduler = std::make_unique<Scheduler>(std::move(scheduler));
   impl->flights.emplace(impl->lowering.get(), impl->backend.get());
   impl->publish();

@@ -2,6 +2,7 @@
 // it gets the same text.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "core/request/request.h"
@@ -24,5 +25,10 @@ inline constexpr DraftRule kNoDrafts[] = {
 };
 
 bool gets_drafts(const Request& request);
+
+// Drafts of a row of a model with states, which are taken back as far as they are wrong: `tokens_max` at most, and none
+// that would be the last of a run of kRingTokens positions, where matrices are written. The first of them stands at
+// `position`.
+uint32_t drafts_beside_states(uint32_t position, uint32_t tokens_max);
 
 }  // namespace llmrt

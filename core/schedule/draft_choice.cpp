@@ -4,6 +4,8 @@
 #include <functional>
 #include <utility>
 
+#include "core/request/draft_rules.h"
+
 namespace llmrt {
 namespace {
 
@@ -46,19 +48,20 @@ DraftChoice::DraftChoice(const Parts& parts)
 }
 
 bool DraftChoice::awaits_tokens() const {
-  if (!parts_.running.has_drafters()) return false;
+  if (!has_any() || !parts_.running.has_drafters()) return false;
   for (Sequence* row : parts_.running.rows()) {
     const InFlight& in_flight = row->progress.in_flight;
     if (!in_flight.is_certain()) return true;
     if (in_flight.is_empty() || !may_have_drafts(*row) || !row->may_sample()) continue;
     if (may_ask(*row, DraftOrigin::kModel)) return true;
+    if (states_allow(row->tokens.size() + in_flight.min) == 0) continue;
     if (may_ask(*row, DraftOrigin::kText) && row->expects_text_drafts()) return true;
   }
   return false;
 }
 
 bool DraftChoice::may_have_drafts(const Sequence& sequence) const {
-  if (has_states_ || !sequence.drafts.are_wanted() || sequence.is_paused) return false;
+  if (!has_any() || !sequence.drafts.are_wanted() || sequence.is_paused) return false;
   return sequence.lane() <= Lane::kAgent || parts_.waiting.size() == 0;
 }
 
@@ -69,9 +72,15 @@ bool DraftChoice::has_origin(const Sequence& sequence, DraftOrigin origin) const
   return drafts.drafter || (drafts.by_model && sequence.constraint);
 }
 
+// Drafts the first of which stands at `position`.
+uint32_t DraftChoice::states_allow(size_t position) const {
+  if (!has_states_) return kDraftTokensMax;
+  return drafts_beside_states(static_cast<uint32_t>(position), parts_.config.state_back_tokens);
+}
+
 uint32_t DraftChoice::most_of(const Sequence& sequence) const {
   return std::min({sequence.request.speculation->tokens_max, sequence.draft_room(), parts_.draft.tokens_left(),
-                   parts_.draft.samples_left()});
+                   parts_.draft.samples_left(), states_allow(sequence.tokens.size())});
 }
 
 double DraftChoice::chance_of_next(const Sequence& sequence, DraftOrigin origin) const {
@@ -83,7 +92,7 @@ double DraftChoice::chance_of_next(const Sequence& sequence, DraftOrigin origin)
 
 void DraftChoice::take(uint64_t plan) {
   plan_ = plan;
-  if (has_states_ || !parts_.running.has_drafters()) return;
+  if (!has_any() || !parts_.running.has_drafters()) return;
   find_rows();
   ask_texts();
   ask_model();

@@ -3,8 +3,8 @@
 //
 // Drafts go behind all that a step computes anyway: they take what is left of its tokens, samples, room for logit
 // changes and blocks, and nobody yields for them. Rows of batch, evaluation and background have none while requests
-// wait. A class whose drafts have not paid gets none for some hundred steps, then they are tried again. A model with
-// states has none: a state cannot go back.
+// wait. A class whose drafts have not paid gets none for some hundred steps, then they are tried again. Where
+// the model has states a row has no more than can be taken back.
 //
 // A row's text is asked first. Where it gives nothing the draft model is, for all such rows of a step at once and for
 // as many drafts as are expected to pay for their passes. What that takes is held against its drafts; drafts of a text
@@ -97,6 +97,7 @@ class DraftChoice {
   const Gain& gain_of(const Sequence& sequence, DraftOrigin origin) const {
     return const_cast<DraftChoice*>(this)->gain_of(sequence, origin);
   }
+  bool has_any() const { return !has_states_ || parts_.config.state_back_tokens > 0; }
   bool may_have_drafts(const Sequence& sequence) const;
   bool has_origin(const Sequence& sequence, DraftOrigin origin) const;
   bool is_off(const Sequence& sequence, DraftOrigin origin) const {
@@ -105,6 +106,7 @@ class DraftChoice {
   bool may_ask(const Sequence& sequence, DraftOrigin origin) const {
     return has_origin(sequence, origin) && !is_off(sequence, origin);
   }
+  uint32_t states_allow(size_t position) const;
   uint32_t most_of(const Sequence& sequence) const;
   double chance_of_next(const Sequence& sequence, DraftOrigin origin) const;
   void find_rows();

@@ -49,6 +49,9 @@ struct SchedulerConfig {
   AdapterBooks* adapters = nullptr;       // outlives the scheduler. Null: an adapter's number is its slot + 1
   ModelDrafter* model_drafter = nullptr;  // outlives the scheduler. Null: no row is drafted for by a model
   CostPrior cost_prior;
+  // Of a row where the model has states: so many of its last tokens can be taken back (drafts_beside_states). 0: the
+  // row has no drafts.
+  uint32_t state_back_tokens = 0;
   uint32_t decode_item_tokens = 1;  // of a row that has drafts: so many read its keys once for all
   Digest cache_identity = {};       // what keys and values depend on beside the request (prefix_cache.h)
   std::vector<int32_t> end_of_generation;

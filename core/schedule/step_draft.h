@@ -30,7 +30,7 @@ class StepDraft {
   // come late take their room in the tail (PlanWriter::write_tail).
   uint32_t count_that_fits(Sequence& sequence, uint32_t count) const;
   // The next draw waits for a later step: its changes are not ready. Where the model has states, changes that come late
-  // are not ready either: a row is parked by computing its last position again, and a state cannot go back by a token.
+  // are not ready either: a row is parked by computing its last position again, and not every one can be taken back.
   bool waits_for_changes(const Sequence& sequence) const;
   // `count` of them, at most tokens_left(), fit.
   void take(Sequence& sequence, uint32_t count);

@@ -483,13 +483,12 @@ TEST_CASE("a request that says nothing has the engine's draft model; without one
   CHECK((*engine)->submit(request).ok());
 }
 
-TEST_CASE("a draft model with other tokens, or with a state on either side, is refused by name") {
-  const auto error_of = [](std::shared_ptr<const Model> model, std::shared_ptr<const Model> draft, bool is_hybrid) {
+TEST_CASE("a draft model with other tokens, or with a state, is refused by name") {
+  const auto error_of = [](std::shared_ptr<const Model> model, std::shared_ptr<const Model> draft) {
     SimClock clock;
-    FakeBackendConfig backend;
-    if (is_hybrid) backend.groups = {{}, {.is_state = true}};
-    auto engine = Engine::create(small_config(), std::move(model), nullptr, std::make_unique<FakeBackend>(backend),
-                                 &clock, {}, {std::move(draft), std::make_unique<FakeBackend>(FakeBackendConfig())});
+    auto engine =
+        Engine::create(small_config(), std::move(model), nullptr, std::make_unique<FakeBackend>(FakeBackendConfig()),
+                       &clock, {}, {std::move(draft), std::make_unique<FakeBackend>(FakeBackendConfig())});
     return engine.ok() ? "" : engine.error().message;
   };
   const auto with_tokens = [](std::vector<std::string> tokens, std::vector<TokenType> types) {
@@ -500,15 +499,80 @@ TEST_CASE("a draft model with other tokens, or with a state on either side, is r
     return model;
   };
   const auto model = with_tokens({"a", "b"}, {TokenType::kNormal, TokenType::kNormal});
-  const std::string other = error_of(model, with_tokens({"a", "c"}, {TokenType::kNormal, TokenType::kNormal}), false);
+  const std::string other = error_of(model, with_tokens({"a", "c"}, {TokenType::kNormal, TokenType::kNormal}));
   CHECK(other.find("expected the model's tokens (2 tokens, ") != std::string::npos);
   CHECK(other.find("found others (2 tokens, ") != std::string::npos);
-  CHECK(error_of(model, make_fake_model(), false).find("without a tokenizer") != std::string::npos);
+  CHECK(error_of(model, make_fake_model()).find("without a tokenizer") != std::string::npos);
   const auto padded = with_tokens({"a", "b", "<pad>"}, {TokenType::kNormal, TokenType::kNormal, TokenType::kUnused});
-  CHECK(error_of(model, padded, false).empty());
-  for (const bool is_target : {false, true})
-    CHECK(error_of(make_fake_model(is_target), make_fake_model(!is_target), is_target)
-              .find("expected a model without recurrent layers") != std::string::npos);
+  CHECK(error_of(model, padded).empty());
+  CHECK(
+      error_of(make_fake_model(), make_fake_model(/*is_hybrid=*/true)).find("expected one without recurrent layers") !=
+      std::string::npos);
+}
+
+namespace {
+
+// A model with a state beside its attention, whose drafts of all kinds may be wrong. It runs alone or is crowded.
+void check_states(const Request& plain, const Request& with, const EngineConfig& config, bool has_draft_model) {
+  SimClock clock;
+  FakeBackendConfig backend;
+  backend.groups = {{}, {.is_state = true}};
+  auto engine = Engine::create(config, make_fake_model(/*is_hybrid=*/true), make_fake_tokenizer(),
+                               std::make_unique<FakeBackend>(backend), &clock, {},
+                               has_draft_model ? draft_parts({}) : DraftParts{});
+  REQUIRE(engine.ok());
+  std::vector<std::shared_ptr<Sink>> sinks;
+  for (uint32_t i = 0; i < 4; ++i) {
+    Request request = with;
+    request.sink = sinks.emplace_back(std::make_shared<Sink>());
+    REQUIRE((*engine)->submit(std::move(request)).ok());
+  }
+  Result<bool> worked = true;
+  while (worked.ok() && *worked) worked = (*engine)->tick();
+  INFO((worked.ok() ? "" : worked.error().message));
+  REQUIRE(worked.ok());
+  for (const auto& sink : sinks) {
+    REQUIRE(sink->answers.size() == plain.n);
+    for (uint32_t branch = 0; branch < plain.n; ++branch) {
+      Request one = plain;
+      one.sampling.branch = branch;
+      const FakeAnswer expected = answer_alone(one, *make_fake_tokenizer(), 0, backend.groups);
+      CHECK(sink->answers[branch].tokens == expected.tokens);
+      CHECK(sink->answers[branch].finish == expected.finish);
+    }
+  }
+  const DraftStats& drafts = (*engine)->stats().drafts;
+  CHECK(drafts.num_proposed > 0);
+  CHECK(drafts.num_proposed <= 3 * drafts.num_runs);
+}
+
+}  // namespace
+
+TEST_CASE("a model with states answers as without drafts, of texts, of a grammar and of a draft model") {
+  for (const bool is_crowded : {false, true}) {
+    const EngineConfig config = is_crowded ? crowded_config() : small_config();
+    for (const Feature& feature : kFeatures) {
+      if (std::string_view(feature.name) == "an answer that has begun") continue;  // begun as the other model would
+      INFO(feature.name << (is_crowded ? ", crowded" : ""));
+      Request plain = plain_request();
+      plain.max_tokens = 70;  // past a multiple of 64
+      feature.change(plain);
+      if (plain.max_tokens < 4) continue;
+      for (const uint32_t right_of_16 : {9u, 15u}) {
+        Request with = plain;
+        DraftScript script{.seed = 17, .right_of_16 = right_of_16, .vocab_size = static_cast<int32_t>(kFakeVocab)};
+        for (uint32_t branch = 0; branch < plain.n; ++branch) {
+          Request one = plain;
+          one.sampling.branch = branch;
+          const FakeGroup groups[] = {{}, {.is_state = true}};
+          script.answers.push_back(answer_alone(one, *make_fake_tokenizer(), 0, groups).tokens);
+        }
+        with.speculation = Speculation{std::make_shared<ScriptedDrafts>(std::move(script)), 7};
+        check_states(plain, with, config, false);
+      }
+      if (!plain.constraint) check_states(plain, with_draft_model(plain), config, true);
+    }
+  }
 }
 
 TEST_CASE("a draft model's device that is lost is everybody's; one whose numbers are not finite drafts no more") {

@@ -2,6 +2,8 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "../fakes/scripted_drafts.h"
+#include "core/ops/recurrent_ops.h"
+#include "core/request/draft_rules.h"
 #include "schedule_room.h"
 
 using namespace llmrt;
@@ -105,6 +107,27 @@ TEST_CASE("drafts take what a step has left of tokens, samples and blocks, and n
     CHECK(room.stats().num_preemptions == 0);
     CHECK(room.audit().ok());
   }
+}
+
+TEST_CASE("rows with states have as many drafts as can be taken back, none of them the last of 16 positions") {
+  for (uint32_t position = 0; position < 64; ++position) {
+    const uint32_t count = drafts_beside_states(position, 3);
+    for (uint32_t i = 0; i < count; ++i) CHECK((position + i) % kRingTokens != kRingTokens - 1);
+    CHECK((count == 3 || (position + count) % kRingTokens == kRingTokens - 1));
+  }
+  for (const auto& [num_prompt, expected] : {std::pair{4u, 3u}, {11u, 3u}, {12u, 2u}, {13u, 1u}, {14u, 0u}, {15u, 3u}})
+    for (const uint32_t back : {0u, 1u, 3u}) {
+      SchedulerConfig config = room_config(/*num_blocks=*/16);
+      config.kv_pools.push_back({.num_blocks = 4, .block_tokens = 16, .kind = CacheKind::kState});
+      config.state_back_tokens = back;
+      ScheduleRoom room(config);
+      Request request = with_drafts(1, 8);
+      request.prompt.resize(num_prompt, 1);
+      Sequence& row = room.run(std::move(request), num_prompt, 32);
+      row.move_to(RequestState::kDecoding);
+      row.tokens.push_back(1);
+      CHECK(num_drafts(*room.plan()) == std::min(back, expected));
+    }
 }
 
 TEST_CASE("the answer's last token is never drafted") {

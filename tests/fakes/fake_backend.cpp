@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "core/ops/recurrent_ops.h"
 #include "tests/fakes/sample_mask.h"
 
 namespace llmrt::test {
@@ -365,6 +366,24 @@ Result<FakeBackend::Cell*> FakeBackend::record_to_write(uint32_t group, uint32_t
   return &cell;
 }
 
+std::optional<uint64_t> FakeBackend::Cell::state_behind(uint32_t tokens) const {
+  if (tokens == num_tokens) return stored.layer0;
+  if (tokens > num_tokens || num_tokens - tokens > back.size()) return std::nullopt;
+  return back[num_tokens - tokens - 1];
+}
+
+// As devices do (core/ops/recurrent_ops.h): the row may go back behind its first token, not behind a multiple of
+// kRingTokens. `states`: behind each of the row's tokens, the first of which stands at `start`.
+void FakeBackend::leave_state(Cell& record, std::span<const uint64_t> states, uint32_t start) {
+  record.num_tokens = start + static_cast<uint32_t>(states.size());
+  record.stored.layer0 = states.back();
+  record.back.clear();
+  for (uint32_t i = 1; i < states.size() && i <= kStateBackTokens; ++i) {
+    if ((record.num_tokens - i) / kRingTokens != record.num_tokens / kRingTokens) break;
+    record.back.push_back(states[states.size() - 1 - i]);
+  }
+}
+
 // The row's tokens in their order, from the state that its record holds, or the one that it reads in its place. What is
 // read is the state of exactly the tokens before the row; a row that begins has none.
 Status FakeBackend::run_row_states(const ForwardInputs& in, const RowRecord& row, uint32_t group) {
@@ -375,24 +394,24 @@ Status FakeBackend::run_row_states(const ForwardInputs& in, const RowRecord& row
   const Cell* from = *own;
   for (const StatePlace& place : places)
     if (place.kv_group == group && place.position == row.start) from = &pool.cells[place.record];
-  if (row.start > 0 && from->num_tokens != row.start)
-    return refuse("a row from {} begins with the state behind {} tokens", row.start, from->num_tokens);
-  uint64_t state = row.start == 0 ? 0 : from->stored.layer0;
+  const std::optional<uint64_t> before = row.start == 0 ? 0 : from->state_behind(row.start);
+  if (!before) return refuse("a row from {} begins with the state behind {} tokens", row.start, from->num_tokens);
+  uint64_t state = *before;
+  std::vector<uint64_t> states;
   for (uint32_t i = 0; i < row.num_tokens; ++i) {
     const StepToken& token = tokens_[row.token_first + i];
     state = fake_state(state, fake_layer0(token.token, token.position, token.adapter_id));
+    states.push_back(state);
     hidden_[row.token_first + i] =
         mix_groups(hidden_[row.token_first + i], fake_hidden(state, 0, token.position), group);
     for (const StatePlace& place : places) {
       if (place.kv_group != group || place.position != token.position + 1) continue;
       Result<Cell*> kept = record_to_write(group, place.record);
       if (!kept) return kept.error();
-      (*kept)->stored.layer0 = state;
-      (*kept)->num_tokens = place.position;
+      leave_state(**kept, {&state, 1}, token.position);
     }
   }
-  (*own)->stored.layer0 = state;
-  (*own)->num_tokens = row.start + row.num_tokens;
+  leave_state(**own, states, row.start);
   return {};
 }
 

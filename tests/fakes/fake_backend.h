@@ -6,6 +6,7 @@
 
 #include <array>
 #include <deque>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -62,11 +63,15 @@ class FakeBackend : public Backend {
     FakeCell stored;
     uint64_t written_in = 0, read_in = 0;  // submission
     uint32_t num_tokens = 0;               // of a record: behind how many its state is
+    std::vector<uint64_t> back = {};       // the states behind one token less, and so on, that it can go back to
 
     void take(const Cell& source) {
       stored = source.stored;
       num_tokens = source.num_tokens;
+      back = source.back;
     }
+    // Nothing: it cannot go back there.
+    std::optional<uint64_t> state_behind(uint32_t tokens) const;
   };
   struct Pool {
     uint32_t block_tokens = 0, num_blocks = 0;
@@ -95,6 +100,7 @@ class FakeBackend : public Backend {
   Status run_states(const ForwardInputs& in, uint32_t group);
   Status run_row_states(const ForwardInputs& in, const RowRecord& row, uint32_t group);
   Result<Cell*> record_to_write(uint32_t group, uint32_t record);
+  static void leave_state(Cell& record, std::span<const uint64_t> states, uint32_t start);
   Status check_places(const ForwardInputs& in) const;
   Status run_sample(const SampleInputs& in, bool want_logprobs, StepOutput* output);
   Result<Cell*> cell_at(uint32_t group, uint32_t slot, uint32_t position);

@@ -1,7 +1,7 @@
 // Models with recurrent layers: what a sequence says, and each state that is kept of it, may not depend on how it was
-// served. Cuts of the prompt, hits at each checkpoint, branches, preemption with and without the host, cancels: bit by
-// bit in batch-invariant mode, on the best device. The models are tiny ones of random weights, which hybrid_states.py
-// makes (LLMRT_TEST_HYBRIDS: their paths, separated by commas).
+// served. Cuts of the prompt, hits at each checkpoint, branches, drafts, preemption with and without the host, cancels:
+// bit by bit in batch-invariant mode, on the best device. The models are tiny ones of random weights, which
+// hybrid_states.py makes (LLMRT_TEST_HYBRIDS: their paths, separated by commas).
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
 #include <map>
@@ -12,6 +12,7 @@
 #include "core/backend/forwarding.h"
 #include "core/model/model.h"
 #include "core/ops/step_inputs.h"
+#include "tests/fakes/scripted_drafts.h"
 #include "tests/models/model_harness.h"
 
 namespace llmrt::test {
@@ -165,6 +166,23 @@ const Serving kServings[] = {
      [](const EngineStats& stats) { return stats.states.num_hits > 2; }},
 };
 
+// So many of 16 drafts are right. `answers`: those of the prompts' branches, in their order.
+std::vector<Prompt> with_drafts(const Case& on, std::vector<Prompt> prompts, const std::vector<Answer>& answers,
+                                uint32_t right_of_16) {
+  auto answer = answers.begin();
+  for (Prompt& prompt : prompts) {
+    DraftScript script{.seed = right_of_16,
+                       .right_of_16 = right_of_16,
+                       .vocab_size = static_cast<int32_t>(on.model->vocabulary->tokens.size())};
+    for (uint32_t branch = 0; branch < prompt.n; ++branch, ++answer) {
+      std::vector<int32_t>& tokens = script.answers.emplace_back();
+      for (const StepTaken& step : answer->steps) tokens.push_back(step.token);
+    }
+    prompt.speculation = Speculation{std::make_shared<ScriptedDrafts>(std::move(script)), 7};
+  }
+  return prompts;
+}
+
 }  // namespace
 
 TEST_CASE("a hybrid model's text does not depend on how it is served", "[hybrid]") {
@@ -186,6 +204,49 @@ TEST_CASE("a hybrid model's text does not depend on how it is served", "[hybrid]
   });
 }
 
+TEST_CASE("a hybrid model's text is the same with drafts, right and wrong ones", "[hybrid]") {
+  for_each_case([](const Case& on) {
+    std::vector<Prompt> prompts = prompts_of(on);
+    for (const uint32_t own : {1u, 17u}) prompts.push_back(prompt_of(on, 30, own, 60));  // over 3 multiples of 16
+    const std::vector<Answer> alone = run_alone(on, prompts);
+    // Conversations go on behind what was drafted.
+    std::vector<Prompt> turns(prompts.begin(), prompts.begin() + 2);
+    for (size_t i = 0; i < turns.size(); ++i) {
+      for (const StepTaken& step : alone[i].steps) turns[i].tokens.push_back(step.token);
+      turns[i].tokens.push_back(static_cast<int32_t>(i));
+      turns[i].max_tokens = 5;
+    }
+    const std::vector<Answer> turns_alone = run_alone(on, turns);
+    uint32_t right_of_16 = 16;
+    for (const Serving& serving : kServings) {
+      INFO(serving.name << ", " << right_of_16 << " of 16 drafts are right");
+      EngineConfig config = plain_config();
+      serving.set(config);
+      ModelUnderTest model = on.engine(config);
+      CHECK(num_different_bits(alone, model.run(with_drafts(on, prompts, alone, right_of_16))) == 0);
+      const DraftStats drafts = model.engine().stats().drafts;
+      CHECK(drafts.num_proposed > 0);
+      CHECK(drafts.num_proposed <= kStateBackTokens * drafts.num_runs);
+      if (right_of_16 >= 8) CHECK(drafts.num_accepted > 0);
+      CHECK(num_different_bits(turns_alone, model.run(turns)) == 0);
+      right_of_16 -= 5;
+    }
+  });
+}
+
+// Its weights are random, so nearly all of its drafts are wrong.
+TEST_CASE("a hybrid model's text is the same with drafts of its own layer for them", "[hybrid]") {
+  for_each_case([](const Case& on) {
+    if (!on.model->draft_head) return;
+    std::vector<Prompt> prompts = prompts_of(on);
+    const std::vector<Answer> alone = run_alone(on, prompts);
+    for (Prompt& prompt : prompts) prompt.speculation = Speculation{nullptr, 3, /*by_model=*/true};
+    ModelUnderTest model(on.model, on.open(), plain_config(), {on.model->draft_head, on.open()});
+    CHECK(num_different_bits(alone, model.run(prompts)) == 0);
+    CHECK(model.engine().stats().drafts.num_model_proposed > 0);
+  });
+}
+
 TEST_CASE("a hybrid model's sequences that yield go on where they were", "[hybrid]") {
   for_each_case([](const Case& on) {
     std::vector<Prompt> prompts;
@@ -201,14 +262,18 @@ TEST_CASE("a hybrid model's sequences that yield go on where they were", "[hybri
       config.watermark = 0;
       config.on_exhaustion = policy;
       if (policy == OnExhaustion::kSwap) config.kv_host_bytes = 64 << 20;
-      ModelUnderTest model = on.engine(config);
-      CHECK(num_different_bits(alone, model.run(prompts)) == 0);
-      const EngineStats stats = model.engine().stats();
-      INFO(stats.num_preemptions << " preemptions, " << stats.num_swaps << " swaps, " << stats.blocks_loaded
-                                 << " blocks loaded, " << stats.states.num_hits << " hits");
-      CHECK(stats.num_preemptions > 0);
-      CHECK(stats.num_swaps == (policy == OnExhaustion::kSwap ? stats.num_preemptions : 0));
-      CHECK((stats.blocks_loaded > 0) == (policy == OnExhaustion::kSwap));
+      for (const std::vector<Prompt>& asked : {prompts, with_drafts(on, prompts, alone, 12)}) {
+        ModelUnderTest model = on.engine(config);
+        CHECK(num_different_bits(alone, model.run(asked)) == 0);
+        const EngineStats stats = model.engine().stats();
+        INFO(stats.num_preemptions << " preemptions, " << stats.num_swaps << " swaps, " << stats.blocks_loaded
+                                   << " blocks loaded, " << stats.states.num_hits << " hits, "
+                                   << stats.drafts.num_proposed << " drafts");
+        CHECK(stats.num_preemptions > 0);
+        CHECK(stats.num_swaps == (policy == OnExhaustion::kSwap ? stats.num_preemptions : 0));
+        CHECK((stats.blocks_loaded > 0) == (policy == OnExhaustion::kSwap));
+        CHECK((stats.drafts.num_proposed > 0) == asked[0].speculation.has_value());
+      }
     }
   });
 }
@@ -222,7 +287,8 @@ TEST_CASE("requests that are cancelled in any state leave nothing wrong behind",
     ModelUnderTest model = on.engine(config);
     for (int ticks = 1; ticks < 40; ticks += 9) {
       int num_left = ticks;
-      model.run(prompts, [&](const std::vector<Answer>&) { return --num_left == 0; });
+      model.run(ticks % 2 == 0 ? with_drafts(on, prompts, alone, 12) : prompts,
+                [&](const std::vector<Answer>&) { return --num_left == 0; });
       CHECK(model.engine().stats().states.records_used == 0);
     }
     CHECK(num_different_bits(alone, model.run(prompts)) == 0);

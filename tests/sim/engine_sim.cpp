@@ -22,6 +22,7 @@ void print(const Coverage& coverage) {
              coverage.blocks_loaded);
   fmt::print("  {} drafts, {} of them right; {} draws behind drafts had a mask; {} steps waited for tokens\n",
              coverage.drafts_proposed, coverage.drafts_accepted, coverage.masked_drafts, coverage.steps_awaited);
+  fmt::print("  with states {} right drafts, {} wrong ones\n", coverage.states_right, coverage.states_wrong);
   fmt::print("  {} drafts of a draft model, {} of them right; {} of the model's twin, all right\n",
              coverage.model_drafts_proposed, coverage.model_drafts_accepted, coverage.twin_drafts);
   for (int i = 1; i < kNumFinishReasons; ++i) {
@@ -47,8 +48,8 @@ bool reached_everything(const Coverage& coverage) {
              coverage.states_begun > 0 && coverage.states_evicted > 0 && coverage.num_baselines > 0 &&
              coverage.padded_tokens > 0 && coverage.drafts_accepted > 0 &&
              coverage.drafts_proposed > coverage.drafts_accepted && coverage.steps_awaited > 0 &&
-             coverage.masked_drafts > 0 && coverage.twin_drafts > 0 &&
-             coverage.model_drafts_proposed > coverage.model_drafts_accepted;
+             coverage.masked_drafts > 0 && coverage.twin_drafts > 0 && coverage.states_right > 0 &&
+             coverage.states_wrong > 0 && coverage.model_drafts_proposed > coverage.model_drafts_accepted;
   for (int i = 1; i < kNumFinishReasons; ++i) all = all && coverage.finished[static_cast<size_t>(i)] > 0;
   return all;
 }

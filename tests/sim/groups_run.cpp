@@ -138,8 +138,10 @@ class Simulation {
     for (const BlockCopy& move : plan.block_loads) ++coverage_.loads[move.kv_group];
     for (const BlockCopy& move : plan.block_copies) ++coverage_.copies[move.kv_group];
     for (const PlanRow& row : plan.rows)
-      for (const StatePlace& place : std::span(plan.state_places).subspan(row.places_first, row.num_places))
+      for (const StatePlace& place : std::span(plan.state_places).subspan(row.places_first, row.num_places)) {
         ++(place.position == row.start ? coverage_.states_read : coverage_.states_saved);
+        coverage_.states_saved_in_runs += place.position > row.start && row.num_drafts > 0;
+      }
   }
 
   // Of the checkpoints that the plan has written, those behind tokens that are known beforehand.
@@ -224,8 +226,7 @@ class Simulation {
     }
     if (event.finish == FinishReason::kLength && client->request.beam && index == 0) {
       ++coverage_.searches;
-      coverage_.searches_with_states +=
-          std::ranges::count(scenario_.config.kv_pools, CacheKind::kState, &KvPoolSize::kind) > 0;
+      coverage_.searches_with_states += has_states();
     }
     ++coverage_.finished;
     scheduler_.drained(event.request_id);
@@ -239,6 +240,10 @@ class Simulation {
       coverage_.windows_cached += num_tokens > 0 && pool.window > 0 && num_tokens > pool.window;
       coverage_.states_cached += num_tokens > 0 && pool.kind == CacheKind::kState;
     }
+  }
+
+  bool has_states() const {
+    return std::ranges::count(scenario_.config.kv_pools, CacheKind::kState, &KvPoolSize::kind) > 0;
   }
 
   bool is_over() const {
@@ -264,6 +269,10 @@ class Simulation {
     coverage_.parked += stats.num_parked;
     coverage_.drafts_proposed += stats.drafts.num_proposed;
     coverage_.drafts_accepted += stats.drafts.num_accepted;
+    if (has_states()) {
+      coverage_.states_right += stats.drafts.num_accepted;
+      coverage_.states_wrong += stats.drafts.num_proposed - stats.drafts.num_accepted;
+    }
     coverage_.states_evicted += stats.states.num_evicted;
     if (stats.states.checkpoints > stats.states.records_total || stats.states.records_used != 0)
       return fmt::format("{} records are held in the end", stats.states.records_used);

@@ -22,6 +22,8 @@ struct Coverage {
   uint64_t late_rows = 0, parked = 0, searches = 0;
   uint64_t searches_with_states = 0;
   uint64_t drafts_proposed = 0, drafts_accepted = 0;
+  uint64_t states_right = 0, states_wrong = 0;  // drafts of models with states
+  uint64_t states_saved_in_runs = 0;            // checkpoints that rows with drafts wrote
   uint64_t refused = 0, exhausted = 0, poisoned = 0, finished = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "core/ops/recurrent_ops.h"
 #include "tests/fakes/late_mask.h"
 
 namespace llmrt::test::groups {
@@ -140,6 +141,7 @@ Scenario make_scenario(uint64_t seed) {
   if (config.host_blocks > 0 && own.one_in(2)) make_host_large(config);
   if (own.one_in(2)) make_tight(config, own);
   make_pools(scenario);
+  config.state_back_tokens = kStateBackTokens;
   config.end_of_generation = kFakeEnds;
   scenario.engine.context_max = config.context_max;
   scenario.engine.sequences_max = config.sequences_max;

@@ -22,7 +22,8 @@ void print(const Coverage& c) {
              c.states_evicted);
   fmt::print("  {} late rows ({} parked), {} beam searches ({} with states)\n", c.late_rows, c.parked, c.searches,
              c.searches_with_states);
-  fmt::print("  {} drafts, {} of them right\n", c.drafts_proposed, c.drafts_accepted);
+  fmt::print("  {} drafts, {} of them right; with states {} right and {} wrong, and {} checkpoints of their rows\n",
+             c.drafts_proposed, c.drafts_accepted, c.states_right, c.states_wrong, c.states_saved_in_runs);
   fmt::print("  {} ended ({} poisoned, {} exhausted), {} were refused\n", c.finished, c.poisoned, c.exhausted,
              c.refused);
 }
@@ -32,7 +33,8 @@ bool reached_everything(const Coverage& c) {
   bool all = c.cached_tokens > 0 && c.preemptions > c.swaps && c.swaps > 0 && c.windows_cached > 0 &&
              c.states_cached > 0 && c.states_checked > 0 && c.states_read > 0 && c.states_evicted > 0 &&
              c.late_rows > 0 && c.parked > 0 && c.searches_with_states > 0 && c.poisoned > 0 && c.exhausted > 0 &&
-             c.refused > 0 && c.drafts_accepted > 0 && c.drafts_proposed > c.drafts_accepted;
+             c.refused > 0 && c.drafts_accepted > 0 && c.drafts_proposed > c.drafts_accepted && c.states_right > 0 &&
+             c.states_wrong > 0 && c.states_saved_in_runs > 0;
   for (uint32_t g = 0; g < kKvGroupsMax; ++g) all = all && c.stores[g] > 0 && c.loads[g] > 0 && c.copies[g] > 0;
   return all;
 }

@@ -285,9 +285,9 @@ void choose_drafts(Scenario& scenario) {
 // By dice of its own, too. A device that says nothing of a row but that its numbers are not finite is among them.
 void choose_draft_model(Scenario& scenario) {
   Dice dice(scenario.seed ^ 0x94d049bb133111eb);
-  if (scenario.is_hybrid() || !dice.one_in(3)) return;
+  if (!dice.one_in(3)) return;
   FakeBackendConfig& draft = scenario.draft_model.emplace();
-  scenario.has_twin = dice.one_in(2);
+  scenario.has_twin = dice.one_in(2) && !scenario.is_hybrid();  // a draft model has no state
   if (scenario.has_twin) {
     scenario.backend.poison = 0;
   } else {

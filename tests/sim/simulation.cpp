@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "core/engine/engine.h"
+#include "core/ops/recurrent_ops.h"
 #include "tests/fakes/late_mask.h"
 #include "tests/fakes/scripted_drafts.h"
 #include "tests/fakes/sim_clock.h"
@@ -222,7 +223,12 @@ std::string Simulation::after_all() {
       return fmt::format("{} of {} drafts of the model's twin are right", stats.drafts.num_model_accepted,
                          stats.drafts.num_model_proposed);
   }
-  if (scenario_.is_hybrid() && stats.drafts.num_proposed > 0) return "drafts in a model with states";
+  if (scenario_.is_hybrid()) {
+    coverage_->states_right += stats.drafts.num_accepted;
+    coverage_->states_wrong += stats.drafts.num_proposed - stats.drafts.num_accepted;
+    if (stats.drafts.num_proposed > kStateBackTokens * stats.drafts.num_runs)
+      return "more drafts than can be taken back";
+  }
   coverage_->blocks_stored += stats.blocks_stored;
   coverage_->blocks_loaded += stats.blocks_loaded;
   coverage_->num_hybrids += scenario_.is_hybrid();

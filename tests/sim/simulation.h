@@ -20,6 +20,7 @@ struct Coverage {
   uint64_t drafts_proposed = 0, drafts_accepted = 0, steps_awaited = 0;
   uint64_t model_drafts_proposed = 0, model_drafts_accepted = 0;  // of these, the draft model's
   uint64_t twin_drafts = 0;                                       // of a draft model that is the model's twin
+  uint64_t states_right = 0, states_wrong = 0;                    // drafts of models with states
   uint64_t masked_drafts = 0;                                     // draws behind drafts, under a mask
   uint64_t blocks_stored = 0, blocks_loaded = 0;
   uint64_t cached_tokens = 0, partial_hits = 0;                      // of prompts; hits that end inside a block
