@@ -1,8 +1,10 @@
 // The pool of low-rank adapters and the rows that have one. Twins: core/ops/adapter_ops.h, core/ops/step_inputs.h.
 
-// AdapterEntry: rank, num_parts, a_offset, one word, then by part b_offset, rank_end, row_end, scale.
-const uint kEntryWords = 20;
-const uint kEntryRank = 0, kEntryParts = 1, kEntryA = 2, kEntryB = 4, kEntryRankEnd = 8, kEntryRowEnd = 12, kEntryScale = 16;
+// AdapterEntry: rank, num_parts, a_offset, a_stride, then by part b_offset, rank_end, row_end, scale, b_stride; then
+// expert_first, num_experts, two words.
+const uint kEntryWords = 28;
+const uint kEntryRank = 0, kEntryParts = 1, kEntryA = 2, kEntryAStride = 3, kEntryB = 4, kEntryRankEnd = 8,
+           kEntryRowEnd = 12, kEntryScale = 16, kEntryBStride = 20, kEntryExpertFirst = 24, kEntryExperts = 25;
 // AdapterItem: slot, first, num_rows. AdapterRow: row, scale.
 const uint kAdapterItemWords = 4, kAdapterRowWords = 2;
 

@@ -1,6 +1,6 @@
 // What the expert kernels share: their push constants, where a row of weights is, how x is read, and what becomes of
 // products. With kGated an output is activation(gate product, up product) of an expert's rows of gate and of up, each with
-// its bias, in kOutDType. With kActivation kSquaredRelu it is that of the one product that there is. Else it is the product
+// its bias, and with kTerm what adapters add to it, in kOutDType. With kActivation kSquaredRelu it is that of the one product that there is. Else it is the product
 // itself, in f32, of outputs output_first and on: a part of ExpertDown's, which expert_sum.comp adds up, or scores of a router.
 //
 // Needs types.glsl, dequant.glsl, activation.glsl, gated.glsl, expert_items.glsl.
@@ -11,6 +11,7 @@ layout(constant_id = 14) const bool kGated = false;
 layout(constant_id = 15) const uint kActivation = kSilu;
 layout(constant_id = 16) const bool kBias = false;    // with an activation, or where a kernel joins products itself
 layout(constant_id = 17) const bool kRagged = false;  // rows of floats that are no whole units
+layout(constant_id = 18) const bool kTerm = false;    // with an activation
 
 layout(push_constant) uniform Push {
   Words x, weight, up;  // up: like weight; the rows up_first and on are those of up, in the order of gate's
@@ -22,6 +23,7 @@ layout(push_constant) uniform Push {
   uint per_row, x_per_row;                             // routed rows of a live one, of a row of x
   uint rows_first, result_columns;
   Floats weights;  // of routed rows, where a kernel joins products itself
+  Floats term;     // of routed rows: numbers of gate's products, then of up's
 };
 
 Item take_item(uint i, uint rows_max) { return item_at(kItems, items, i, count.w[0] * per_row, rows_max, rows_first); }
@@ -47,13 +49,18 @@ vec4 x_vec4(uint row, uint at) {
   return y;
 }
 
-// Output `i` of an item: of its products.
-float output_of(Item item, uint i, float gate, float up_product) {
+// Output `i` of routed row `row` of an item: of its products.
+float output_of(Item item, uint row, uint i, float gate, float up_product) {
   if (!kGated && kActivation != kSquaredRelu) return gate;
   if (kBias) {
     uint at = item.expert * expert_rows + output_first + i;
     gate += bias.f[at];
     if (kGated) up_product += bias.f[at + bias_up];
+  }
+  if (kTerm) {
+    uint at = row * (kGated ? 2u : 1u) * result_columns + i;
+    gate += term.f[at];
+    if (kGated) up_product += term.f[at + result_columns];
   }
   return kGated ? gated(kActivation, gate, up_product) : squared_relu(gate);
 }

@@ -19,16 +19,16 @@
 #include "expert_items.glsl"
 #include "expert_ends.glsl"
 
-layout(constant_id = 18) const uint kAhead = 1;      // steps whose weights are under way
-layout(constant_id = 19) const uint kSubgroups = 8;  // of a group
-layout(constant_id = 20) const uint kM = 16;         // the device's shape: weight rows
-layout(constant_id = 21) const uint kN = 8;          // rows of x
-layout(constant_id = 22) const uint kK = 16;         // columns
-layout(constant_id = 23) const uint kRowLanes = 4;
-layout(constant_id = 24) const bool kTail = false;   // a row's units are no multiple of kRowLanes
-layout(constant_id = 25) const uint kMatrices = 1;   // of rows of x
-layout(constant_id = 26) const uint kStagedOctets = 0;
-layout(constant_id = 27) const uint kSlots = 0;  // experts of the row that a workgroup joins; 0: it has one item
+layout(constant_id = 19) const uint kAhead = 1;      // steps whose weights are under way
+layout(constant_id = 20) const uint kSubgroups = 8;  // of a group
+layout(constant_id = 21) const uint kM = 16;         // the device's shape: weight rows
+layout(constant_id = 22) const uint kN = 8;          // rows of x
+layout(constant_id = 23) const uint kK = 16;         // columns
+layout(constant_id = 24) const uint kRowLanes = 4;
+layout(constant_id = 25) const bool kTail = false;   // a row's units are no multiple of kRowLanes
+layout(constant_id = 26) const uint kMatrices = 1;   // of rows of x
+layout(constant_id = 27) const uint kStagedOctets = 0;
+layout(constant_id = 28) const uint kSlots = 0;  // experts of the row that a workgroup joins; 0: it has one item
 const bool kJoins = kSlots > 0;
 const uint kTeam = kJoins ? kSubgroups / kSlots : kSubgroups;  // subgroups that share an item's steps
 
@@ -108,8 +108,8 @@ void finish(Item item) {
     uint n = i / kQuads, quad = i % kQuads, first = gl_WorkGroupID.x * kTileOutputs + quad * 4u;
     if (first >= num_outputs) continue;
     vec4 gate = sum_of(n, quad), up_sum = kGated ? sum_of(n, quad + kQuads) : gate, y;
-    [[unroll]] for (uint e = 0; e < 4; ++e) y[e] = output_of(item, first + e, gate[e], up_sum[e]);
-    uint to = (row_of(item, n) * result_columns + first) / 4u;
+    uint row = row_of(item, n), to = (row * result_columns + first) / 4u;
+    [[unroll]] for (uint e = 0; e < 4; ++e) y[e] = output_of(item, row, first + e, gate[e], up_sum[e]);
     if (kOutDType == kF32)
       Vec4s(result).v[to] = y;
     else

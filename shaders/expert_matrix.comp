@@ -17,13 +17,13 @@
 #include "expert_items.glsl"
 #include "expert_ends.glsl"
 
-layout(constant_id = 18) const uint kTileRows = 64;
-layout(constant_id = 19) const uint kTileCols = 32;
-layout(constant_id = 20) const uint kPartRows = 16;  // of a subgroup
-layout(constant_id = 21) const uint kPartCols = 32;
-layout(constant_id = 22) const uint kM = 16;  // the device's shape: rows of x
-layout(constant_id = 23) const uint kN = 16;  // weight rows
-layout(constant_id = 24) const uint kK = 16;  // columns
+layout(constant_id = 19) const uint kTileRows = 64;
+layout(constant_id = 20) const uint kTileCols = 32;
+layout(constant_id = 21) const uint kPartRows = 16;  // of a subgroup
+layout(constant_id = 22) const uint kPartCols = 32;
+layout(constant_id = 23) const uint kM = 16;  // the device's shape: rows of x
+layout(constant_id = 24) const uint kN = 16;  // weight rows
+layout(constant_id = 25) const uint kK = 16;  // columns
 
 // Eight f16 a uvec4, also because matrices are loaded from multiples of 16 bytes: the type aligns the array.
 const uint kStepOctets = 8, kStride = kStepOctets + 1;  // 16 bytes of padding against bank conflicts
@@ -114,8 +114,8 @@ void finish(Item item, uint f) {
     if (n >= item.num_rows || first >= num_outputs) continue;
     vec4 gate = uintBitsToFloat(tiles[at * kSumsStride + quad]), up_sum = gate, y;
     if (kGated) up_sum = uintBitsToFloat(tiles[at * kSumsStride + quad + kQuads]);
-    [[unroll]] for (uint e = 0; e < 4; ++e) y[e] = output_of(item, first + e, gate[e], up_sum[e]);
-    uint to = (row_of(item, n) * result_columns + first) / 4u;
+    uint row = row_of(item, n), to = (row * result_columns + first) / 4u;
+    [[unroll]] for (uint e = 0; e < 4; ++e) y[e] = output_of(item, row, first + e, gate[e], up_sum[e]);
     if (kOutDType == kF32)
       Vec4s(result).v[to] = y;
     else

@@ -12,8 +12,8 @@
 #include "expert_items.glsl"
 #include "expert_ends.glsl"
 
-layout(constant_id = 18) const uint kOutputs = 2;  // even
-layout(constant_id = 19) const uint kCols = 1;     // most rows of an item
+layout(constant_id = 19) const uint kOutputs = 2;  // even
+layout(constant_id = 20) const uint kCols = 1;     // most rows of an item
 
 const uint kRows = kGated ? 2 * kOutputs : kOutputs;
 uint rows[kRows], x_rows[kCols];
@@ -69,11 +69,11 @@ void main() {
   if (lane != 0u) return;
   [[unroll]] for (uint c = 0; c < kCols; ++c) {
     if (c >= item.num_rows) break;
-    uint to = row_of(item, c) * result_columns;
+    uint row = row_of(item, c), to = row * result_columns;
     [[unroll]] for (uint r = 0; r < kOutputs; r += 2) {
       vec2 pair;
       [[unroll]] for (uint e = 0; e < 2; ++e)
-        pair[e] = output_of(item, min(first + r + e, num_outputs - 1u), sums[r + e][c], sums[kRows - kOutputs + r + e][c]);
+        pair[e] = output_of(item, row, min(first + r + e, num_outputs - 1u), sums[r + e][c], sums[kRows - kOutputs + r + e][c]);
       if (first + r < num_outputs) store_pair(result, to, result_columns, (first + r) / 2u, pair, kOutDType);
     }
   }

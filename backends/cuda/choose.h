@@ -35,6 +35,9 @@ Status choose(const LatentAttention& op, const OpList& list, const CompileInputs
 Status choose(const ExpandLatent& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const AdapterShrink& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const AdapterExpand& op, const OpList& list, const CompileInputs& inputs, Launches* out);
+Status choose(const ExpertShrink& op, const OpList& list, const CompileInputs& inputs, Launches* out);
+Status choose(const ExpertTerm& op, const OpList& list, const CompileInputs& inputs, Launches* out);
+Status choose(const ExpertExpand& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const RunningSum& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const CausalConv& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const GatedDelta& op, const OpList& list, const CompileInputs& inputs, Launches* out);

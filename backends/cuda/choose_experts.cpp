@@ -63,6 +63,7 @@ ExpertArgs args_of(const ExpertGateUp& op, const RowRun& rows, const OpContext& 
   args.x = at.tensor<float>(op.x) + uint64_t{rows.begin} * group.columns;
   args.ids = at.tensor<int32_t>(op.ids) + routed;
   args.out = at.bytes(op.out) + routed * at.desc(op.out).columns * dtype_bytes(at.desc(op.out).dtype);
+  if (op.term != kNoTensor) args.term = at.tensor<float>(op.term) + routed * at.desc(op.term).columns;
   args.activation = op.activation;
   args.live = at.live(op.x);
   args.row_begin = rows.begin;

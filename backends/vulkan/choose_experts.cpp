@@ -56,7 +56,8 @@ ExpertConstants constants_of(const ExpertProduct& product, const ExpertItems& it
           .gated = product.gated,
           .activation = static_cast<uint32_t>(product.activation),
           .bias = product.bias,
-          .ragged = product.columns % width_of(product.weight) != 0};
+          .ragged = product.columns % width_of(product.weight) != 0,
+          .term = product.term};
 }
 
 ExpertChoice choose_expert_vector(const Target& target, const ExpertProduct& product) {
@@ -205,6 +206,7 @@ Result<ExpertProduct> product_of(const Setting& setting, const ExpertGateUp& op)
   product.out = setting.desc(op.out).dtype;
   product.is_up = true;
   product.gated = has_up;
+  product.term = op.term != kNoTensor;
   product.bias = group.bias >= 0;
   product.batch_invariant = setting.list.batch_invariant;
   product.activation = op.activation;

@@ -38,6 +38,7 @@ struct ExpertProduct {
   DType x = DType::kF32, out = DType::kF32;
   bool is_up = false;  // of ExpertGateUp: x has one row for all of its routed ones
   bool gated = false, bias = false, batch_invariant = false;
+  bool term = false;  // of ExpertGateUp: something is added to its products
   Activation activation = Activation::kSilu;
 };
 

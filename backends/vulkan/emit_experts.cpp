@@ -16,7 +16,7 @@ Result<View> vector_or(const Emitter& e, WeightId id, const View& other) {
 
 // What a product reads and writes, beside its weights.
 struct ExpertOperands {
-  View x, items, bias, result, count, weights = {};
+  View x, items, bias, result, count, weights = {}, term = {};
 };
 
 void emit_product(Emitter& e, const ExpertProduct& product, const ExpertChoice& choice, const ExpertOperands& o,
@@ -39,8 +39,9 @@ void emit_product(Emitter& e, const ExpertProduct& product, const ExpertChoice& 
                         .x_per_row = product.is_up ? product.per_row : 1,
                         .rows_first = choice.items.rows_first,
                         .result_columns = product.outputs,
-                        .weights = choice.joins ? o.weights : o.x};
-  e.launch(choice.kernel, PushBytes(push), {{o.x, product.weight.view, product.up.view, o.items, o.weights}},
+                        .weights = choice.joins ? o.weights : o.x,
+                        .term = product.term ? o.term : o.x};
+  e.launch(choice.kernel, PushBytes(push), {{o.x, product.weight.view, product.up.view, o.items, o.weights, o.term}},
            {{o.result}});
 }
 
@@ -146,7 +147,9 @@ Status emit(Emitter& e, const ExpertGateUp& op) {
   if (rounds) product->x = DType::kF16;
   const ExpertChoice choice = choose_experts(e.setting().target, *product);
   const View items = emit_items(e, op.ids, rounds ? op.x : kNoTensor, *product, choice.items);
-  emit_product(e, *product, choice, {rounds ? rounded_place(e, op.x) : x, items, *bias, out, e.live_count(op.x)}, 0,
+  const View term = product->term ? e.tensor(op.term) : View{};
+  emit_product(e, *product, choice,
+               {rounds ? rounded_place(e, op.x) : x, items, *bias, out, e.live_count(op.x), {}, term}, 0,
                op.by_expert ? product->outputs : op.num_experts * product->outputs);
   return {};
 }

@@ -129,6 +129,34 @@ struct ShapeChecker : ShapeHelpers {
     f32("out", op.out, desc(op.y).rows, static_cast<uint32_t>(group.rows));
     plain(group);
   }
+  // A stack of experts whose adapters the ops multiply by; `rows`: of an expert.
+  void expert_adapters(TensorId y, TensorId ids, const WeightGroup& group, uint32_t rows) {
+    routed("ids", ids, 1, DType::kI32);
+    routed("y", y, kAnyColumns, DType::kF32);
+    if (group.by_head || group.num_experts == 0)
+      return report.fail(where, "group", "one of experts", group.by_head ? "one of each head" : "one matrix");
+    if (rows > 0 && group.rows != uint64_t{group.num_experts} * rows)
+      report.fail(where, "out columns", group.rows / group.num_experts, rows);
+  }
+  void operator()(const ExpertShrink& op) {
+    const WeightGroup& group = limits.weights.groups[static_cast<size_t>(op.group)];
+    any_float("x", op.x, desc(op.x).rows, static_cast<uint32_t>(group.columns));
+    expert_adapters(op.y, op.ids, group, 0);
+    if (desc(op.y).columns % kAdapterRankStep != 0)
+      report.fail(where, "y columns", fmt::format("a multiple of {}", kAdapterRankStep), desc(op.y).columns);
+    if (group.columns % kAdapterRankStep != 0)
+      report.fail(where, "x columns", fmt::format("a multiple of {}", kAdapterRankStep), group.columns);
+  }
+  void operator()(const ExpertTerm& op) {
+    routed("out", op.out, kAnyColumns, DType::kF32);
+    expert_adapters(op.y, op.ids, limits.weights.groups[static_cast<size_t>(op.group)], desc(op.out).columns);
+  }
+  void operator()(const ExpertExpand& op) {
+    routed("weights", op.weights, 1, DType::kF32);
+    unrouted("out", op.out);
+    f32("out", op.out, desc(op.out).rows, kAnyColumns);
+    expert_adapters(op.y, op.ids, limits.weights.groups[static_cast<size_t>(op.group)], desc(op.out).columns);
+  }
   // One matrix for all rows, whose segments may have an A and B each.
   void plain(const WeightGroup& group) {
     report.at_most(where, "segments of group", group.segments.size(), size_t{kAdapterPartsMax});
@@ -245,8 +273,9 @@ struct ShapeChecker : ShapeHelpers {
     f32("x", op.x, desc(op.x).rows, kAnyColumns);
     routed("ids", op.ids, 1, DType::kI32);
     any_float("out", op.out, Rows::kRouted, kAnyColumns);
-    expert_rows(op.num_experts, (has_other_half(op.activation) ? 2 : 1) * uint64_t{desc(op.out).columns},
-                limits.weights.groups[static_cast<size_t>(op.group)], desc(op.x).columns);
+    const uint32_t rows = (has_other_half(op.activation) ? 2 : 1) * desc(op.out).columns;
+    if (op.term != kNoTensor) routed("term", op.term, rows, DType::kF32);
+    expert_rows(op.num_experts, rows, limits.weights.groups[static_cast<size_t>(op.group)], desc(op.x).columns);
   }
   void operator()(const ExpertDown& op) {
     any_float("x", op.x, Rows::kRouted, kAnyColumns);

@@ -57,6 +57,51 @@ struct Counter {
     }
     return {2 * s.num_rows * b, s.num_adapters * b * s.number_bytes + s.num_rows * (4.0 * entry.rank + 8 * rows)};
   }
+  // The same by routed rows. Experts whose A and B are read are those that rows evenly drawn would reach.
+  OpCost operator()(const ExpertShrink& op) const {
+    const AdapterSizes& s = sizes.adapters;
+    if (s.entries.empty() || s.entries[op.group].rank == 0) return {};
+    const AdapterEntry& entry = s.entries[op.group];
+    const double a = static_cast<double>(entry.rank) * list.tensors[op.x].columns, routed = routed_rows();
+    const double x = static_cast<double>(list.tensors[op.x].columns) * dtype_bytes(list.tensors[op.x].dtype);
+    const double x_rows = list.tensors[op.x].rows == Rows::kRouted ? routed : s.num_rows;
+    return {2 * routed * a,
+            matrices_read(op.group, entry.a_stride) * a * s.number_bytes + x_rows * x + routed * 4.0 * entry.rank};
+  }
+  OpCost operator()(const ExpertTerm& op) const {
+    OpCost made = expert_products(op.group);
+    made.bytes += bytes(op.out);
+    return made;
+  }
+  OpCost operator()(const ExpertExpand& op) const {
+    OpCost made = expert_products(op.group);
+    if (made.flops > 0) made.bytes += 8.0 * sizes.adapters.num_rows * list.tensors[op.out].columns;
+    return made;
+  }
+  double routed_rows() const { return static_cast<double>(sizes.adapters.num_rows) * list.routed_per_row; }
+  // How many of a stack's A or B: one where all experts have the same.
+  double matrices_read(int32_t group, uint32_t stride) const {
+    const AdapterSizes& s = sizes.adapters;
+    if (stride == 0) return s.num_adapters;
+    return s.num_adapters * expected_distinct_experts(weights.groups[group].num_experts, list.routed_per_row,
+                                                      static_cast<double>(s.num_rows) / std::max(s.num_adapters, 1u));
+  }
+  // B y of all routed rows with adapters, without what is written.
+  OpCost expert_products(int32_t group) const {
+    const AdapterSizes& s = sizes.adapters;
+    if (s.entries.empty() || s.entries[group].rank == 0) return {};
+    const AdapterEntry& entry = s.entries[group];
+    OpCost made{0, routed_rows() * 4.0 * entry.rank};
+    uint32_t rank_begin = 0, row_begin = 0;
+    for (uint32_t p = 0; p < entry.num_parts; ++p) {
+      const double b = static_cast<double>(entry.row_end[p] - row_begin) * (entry.rank_end[p] - rank_begin);
+      made.flops += 2 * routed_rows() * b;
+      made.bytes += matrices_read(group, entry.b_stride[p]) * b * s.number_bytes;
+      rank_begin = entry.rank_end[p];
+      row_begin = entry.row_end[p];
+    }
+    return made;
+  }
   OpCost operator()(const QkNorm& op) const { return {4 * elements(op.qkv), 2 * bytes(op.qkv)}; }
   OpCost operator()(const JoinedQkNorm& op) const { return {4 * elements(op.qkv), 2 * bytes(op.qkv)}; }
   OpCost operator()(const Rope& op) const { return {3 * elements(op.qkv), 2 * bytes(op.qkv)}; }
@@ -154,7 +199,8 @@ struct Counter {
   }
   OpCost operator()(const ExpertGateUp& op) const {
     return {(has_other_half(op.activation) ? 4 : 2) * elements(op.out) * list.tensors[op.x].columns,
-            expert_bytes(op.group, op.num_experts, op.ids) + bytes(op.x) + bytes(op.out)};
+            expert_bytes(op.group, op.num_experts, op.ids) + bytes(op.x) + bytes(op.out) +
+                (op.term == kNoTensor ? 0 : bytes(op.term))};
   }
   OpCost operator()(const ExpertDown& op) const {
     return {2 * elements(op.x) * list.tensors[op.out].columns,

@@ -60,6 +60,28 @@ void fields(const AdapterExpand& op, V& v) {
   v.inout("out", op.out);
 }
 template <class V>
+void fields(const ExpertShrink& op, V& v) {
+  v.in("x", op.x);
+  v.in("ids", op.ids);
+  v.group("group", op.group);
+  v.out("y", op.y);
+}
+template <class V>
+void fields(const ExpertTerm& op, V& v) {
+  v.in("y", op.y);
+  v.in("ids", op.ids);
+  v.group("group", op.group);
+  v.out("out", op.out);
+}
+template <class V>
+void fields(const ExpertExpand& op, V& v) {
+  v.in("y", op.y);
+  v.in("ids", op.ids);
+  v.in("weights", op.weights);
+  v.group("group", op.group);
+  v.inout("out", op.out);
+}
+template <class V>
 void fields(const QkNorm& op, V& v) {
   v.inout("qkv", op.qkv);
   v.weight("q_weight", op.q_weight);
@@ -299,6 +321,7 @@ void fields(const ExpertGateUp& op, V& v) {
   v.value("num_experts", op.num_experts);
   v.value("by_expert", static_cast<uint32_t>(op.by_expert));
   v.value("activation", static_cast<uint32_t>(op.activation));
+  if (op.term != kNoTensor) v.in("term", op.term);
   v.out("out", op.out);
 }
 template <class V>

@@ -16,8 +16,9 @@ template <class T>
 constexpr bool kMakesNew =
     kIsOneOf<T, UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, QkNorm, JoinedQkNorm, Rope, KvWrite, PagedAttention,
              LatentRows, HeadMatmul, LatentAttention, ExpandLatent, RunningSum, CausalConv, GatedDelta, SelectiveScan,
-             GatedNorm, GatedActivation, RouteExperts, ExpertGateUp, ExpertDown, SoftCap, SigmoidGate, GatherRows,
-             ApplyPenalties, ApplyBias, Filter, Sample, Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
+             GatedNorm, GatedActivation, RouteExperts, ExpertShrink, ExpertTerm, ExpertGateUp, ExpertDown, SoftCap,
+             SigmoidGate, GatherRows, ApplyPenalties, ApplyBias, Filter, Sample, Logprobs, CopyBlocks, StoreBlocks,
+             LoadBlocks>;
 
 void add(uint32_t op, std::vector<uint32_t>* ops) {
   if (ops->empty() || ops->back() != op) ops->push_back(op);

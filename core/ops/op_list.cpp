@@ -19,6 +19,9 @@ constexpr const char* kOpNames[kNumOps] = {"update_rows",
                                            "matmul",
                                            "adapter_shrink",
                                            "adapter_expand",
+                                           "expert_shrink",
+                                           "expert_term",
+                                           "expert_expand",
                                            "qk_norm",
                                            "joined_qk_norm",
                                            "rope",
@@ -158,7 +161,8 @@ std::string print(const OpList& list) {
 Status refuse_routed_rows(const OpList& list) {
   for (const Op& op : list.ops) {
     if (std::holds_alternative<RouteExperts>(op) || std::holds_alternative<ExpertGateUp>(op) ||
-        std::holds_alternative<ExpertDown>(op))
+        std::holds_alternative<ExpertDown>(op) || std::holds_alternative<ExpertShrink>(op) ||
+        std::holds_alternative<ExpertTerm>(op) || std::holds_alternative<ExpertExpand>(op))
       continue;
     const OpAccess touched = access(op);
     for (const auto* ids : {&touched.reads, &touched.writes})

@@ -174,7 +174,8 @@ struct RouteExperts {
   TensorId weights;  // out [K, 1] f32
 };
 
-// out[k] = activation(W_gate[e] x[k / routed_per_row], W_up[e] x[...]) with e = ids[k]; each product with its bias.
+// out[k] = activation(W_gate[e] x[k / routed_per_row], W_up[e] x[...]) with e = ids[k]; each product with its bias,
+// and with its number of `term`.
 struct ExpertGateUp {
   TensorId x;    // [T or R, D] f32
   TensorId ids;  // [K, 1] i32, each below num_experts
@@ -185,7 +186,8 @@ struct ExpertGateUp {
   uint32_t num_experts;
   bool by_expert;
   Activation activation;
-  TensorId out;  // [K, F] f32, f16 or bf16
+  TensorId out;               // [K, F] f32, f16 or bf16
+  TensorId term = kNoTensor;  // [K, 2F] f32, of the gate products and then of the others; [K, F] without another half
 };
 
 // out[t] = sum over t's routed rows k, in their order, of weights[k] * (W_down[ids[k]] x[k] + bias).
@@ -285,11 +287,12 @@ struct LoadBlocks {
   uint32_t kv_group;
 };
 
-using Op = std::variant<UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, AdapterShrink, AdapterExpand, QkNorm,
-                        JoinedQkNorm, Rope, KvWrite, PagedAttention, LatentRows, HeadMatmul, LatentAttention,
-                        ExpandLatent, RunningSum, CausalConv, GatedDelta, SelectiveScan, GatedNorm, GatedActivation,
-                        RouteExperts, ExpertGateUp, ExpertDown, Add, Scale, SoftCap, SigmoidGate, GatherRows,
-                        ApplyPenalties, ApplyBias, Filter, Sample, Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
+using Op =
+    std::variant<UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, AdapterShrink, AdapterExpand, ExpertShrink,
+                 ExpertTerm, ExpertExpand, QkNorm, JoinedQkNorm, Rope, KvWrite, PagedAttention, LatentRows, HeadMatmul,
+                 LatentAttention, ExpandLatent, RunningSum, CausalConv, GatedDelta, SelectiveScan, GatedNorm,
+                 GatedActivation, RouteExperts, ExpertGateUp, ExpertDown, Add, Scale, SoftCap, SigmoidGate, GatherRows,
+                 ApplyPenalties, ApplyBias, Filter, Sample, Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
 inline constexpr int kNumOps = std::variant_size_v<Op>;
 
 const char* op_name(const Op& op);  // lower snake case, e.g. "rms_norm"

@@ -232,25 +232,38 @@ AdapterPoolBytes adapter_pool(const std::vector<AdapterOf>& adapters, size_t num
   };
   for (const AdapterOf& adapter : adapters) {
     AdapterEntry entry{.num_parts = static_cast<uint32_t>(adapter.parts.size())};
+    entry.expert_first = adapter.expert_first;
+    entry.num_experts = adapter.num_experts;
+    const uint32_t experts = std::max(adapter.num_experts, 1u);
+    const uint32_t num_a = adapter.shares_a ? 1 : experts, num_b = adapter.shares_b ? 1 : experts;
+    const auto stride = [&](uint32_t matrices, size_t numbers) {
+      return matrices == 1 ? 0 : static_cast<uint32_t>(numbers / matrices * dtype_bytes(dtype) / kAdapterAlignment);
+    };
     std::vector<double> a;
     uint32_t rows = 0;
     for (uint32_t p = 0; p < entry.num_parts; ++p) {
       const AdapterPart& part = adapter.parts[p];
       const uint32_t rank = round_up(part.rank, kAdapterRankStep);
-      const size_t columns = part.rank == 0 ? 0 : part.a.size() / part.rank;
-      a.insert(a.end(), part.a.begin(), part.a.end());
-      a.insert(a.end(), (rank - part.rank) * columns, 0.0);
-      std::vector<double> b(size_t{part.num_rows} * rank, 0.0);
-      for (size_t n = 0; n < part.num_rows && rank > 0; ++n)
+      std::vector<double> b(size_t{num_b} * part.num_rows * rank, 0.0);
+      for (size_t n = 0; n < size_t{num_b} * part.num_rows && rank > 0; ++n)
         std::copy_n(part.b.begin() + static_cast<int64_t>(n * part.rank), part.rank,
                     b.begin() + static_cast<int64_t>(n * rank));
       if (rank > 0) entry.b_offset[p] = append(b);
+      entry.b_stride[p] = stride(num_b, b.size());
       entry.rank += rank;
       entry.rank_end[p] = entry.rank;
       entry.row_end[p] = rows += part.num_rows;
       entry.scale[p] = part.scale;
     }
+    for (uint32_t e = 0; e < num_a; ++e)
+      for (const AdapterPart& part : adapter.parts) {
+        const size_t numbers = part.a.size() / num_a, columns = part.rank == 0 ? 0 : numbers / part.rank;
+        a.insert(a.end(), part.a.begin() + static_cast<int64_t>(e * numbers),
+                 part.a.begin() + static_cast<int64_t>((e + 1) * numbers));
+        a.insert(a.end(), (round_up(part.rank, kAdapterRankStep) - part.rank) * columns, 0.0);
+      }
     entry.a_offset = append(a);
+    entry.a_stride = stride(num_a, a.size());
     const size_t index = adapter.slot * num_groups + static_cast<size_t>(adapter.group);
     std::memcpy(pool.bytes.data() + index * sizeof(AdapterEntry), &entry, sizeof(AdapterEntry));
   }

@@ -99,6 +99,10 @@ struct AdapterOf {
   uint32_t slot;
   WeightGroupId group;
   std::vector<AdapterPart> parts;
+  // On a stack the parts are an expert's; a and b have those of num_experts experts from expert_first on, one behind
+  // the other, or one for all.
+  uint32_t expert_first = 0, num_experts = 0;
+  bool shares_a = false, shares_b = false;
 };
 
 using KvBytes = std::vector<std::vector<std::vector<std::byte>>>;  // [layer][block]: write_kv's bytes

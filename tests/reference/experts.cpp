@@ -124,10 +124,12 @@ Status run(Machine& m, const ExpertGateUp& op) {
         const bool has_up = has_other_half(op.activation);
         const uint64_t gate = (has_up && op.by_expert ? 2 : 1) * expert * out.columns + c;
         const uint64_t up = has_up ? gate + (op.by_expert ? 1 : op.num_experts) * uint64_t{out.columns} : gate;
-        const auto product = [&](uint64_t n) {
-          return dot(row, m.group_row(group, n), group.columns) + (bias ? bias[n] : 0);
+        const auto product = [&](uint64_t n, uint32_t column) {
+          const double term = op.term == kNoTensor ? 0 : m.tensor(op.term).row(static_cast<uint32_t>(k))[column];
+          return dot(row, m.group_row(group, n), group.columns) + (bias ? bias[n] : 0) + term;
         };
-        out.set(static_cast<uint32_t>(k), c, gated(op.activation, product(gate), product(up)));
+        out.set(static_cast<uint32_t>(k), c,
+                gated(op.activation, product(gate, c), product(up, has_up ? out.columns + c : c)));
       }
     }
   });

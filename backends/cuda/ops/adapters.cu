@@ -20,9 +20,8 @@
 #include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/numbers.cuh"
+#include "backends/cuda/ops/adapters.cuh"
 #include "backends/cuda/reduce.cuh"
-#include "backends/cuda/step_inputs.cuh"
-#include "backends/cuda/weights.h"
 #include "core/ops/adapter_ops.h"
 
 namespace llmrt::cuda {
@@ -37,58 +36,6 @@ constexpr uint32_t kExpandThreads = 128, kExpandRows = 8;
 constexpr uint32_t kExpandBlocksSm = 32;   // of a grid, for each multiprocessor, where there are rows enough
 constexpr uint32_t kFewAdapterRows = 128;  // of a list: pieces of eight rows, which make more blocks
 constexpr uint32_t kManyTiles = 4;         // of longer lists' pieces
-
-struct AdapterArgs {
-  const std::byte* pool;
-  const uint32_t* inputs;
-  uint32_t header;  // word that counts the items; offsets of items and of rows follow
-  uint32_t group, num_groups;
-};
-static_assert(kFwdAdapterItems == kFwdNumAdapterItems + 1 && kFwdAdapterRows == kFwdNumAdapterItems + 2);
-static_assert(kSmpAdapterItems == kSmpNumAdapterItems + 1 && kSmpAdapterRows == kSmpNumAdapterItems + 2);
-
-// Rows of one item.
-struct AdapterPiece {
-  const AdapterEntry* entry = nullptr;
-  const AdapterRow* rows = nullptr;
-  uint32_t count = 0;  // 0: there is no such piece
-};
-
-// Piece `piece` of all items, which are cut into pieces of `most` rows. Each warp finds it for itself.
-__device__ AdapterPiece find_piece(const AdapterArgs& args, uint32_t piece, uint32_t most) {
-  const uint32_t num_items = args.inputs[args.header], lane = threadIdx.x % kWarp;
-  const AdapterItem* items = input_array<AdapterItem>(args.inputs, args.header + 1);
-  uint32_t before = 0;
-  for (uint32_t first = 0; first < num_items; first += kWarp) {
-    const uint32_t i = first + lane, mine = i < num_items ? (items[i].num_rows + most - 1) / most : 0;
-    const uint32_t end = before + warp_prefix_sum(mine);
-    const uint32_t behind = __ballot_sync(kFullMask, piece < end);
-    if (behind != 0) {
-      const uint32_t found = static_cast<uint32_t>(__ffs(static_cast<int>(behind))) - 1;
-      const uint32_t skip = (piece - __shfl_sync(kFullMask, end - mine, found)) * most;
-      const AdapterItem item = items[first + found];
-      const AdapterEntry* table = reinterpret_cast<const AdapterEntry*>(args.pool);
-      return {table + item.slot * args.num_groups + args.group,
-              input_array<AdapterRow>(args.inputs, args.header + 2) + item.first + skip,
-              min(most, item.num_rows - skip)};
-    }
-    before = __shfl_sync(kFullMask, end, kWarp - 1);
-  }
-  return {};
-}
-
-__device__ inline const __half* pool_numbers(const AdapterArgs& args, uint32_t offset) {
-  return reinterpret_cast<const __half*>(args.pool + uint64_t{offset} * kAdapterAlignment);
-}
-
-__device__ inline void eight_halves(const uint4& bits, float (&out)[8]) {
-  const uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    out[2 * i] = __low2float(half2_of(words[i]));
-    out[2 * i + 1] = __high2float(half2_of(words[i]));
-  }
-}
 
 // ---- shrink --------------------------------------------------------------------------------------------------------
 
@@ -264,21 +211,6 @@ __global__ void __launch_bounds__(kShrinkThreads, kTiles == 1 && std::is_same_v<
 
 // ---- expand --------------------------------------------------------------------------------------------------------
 
-// The part of an entry that has a row of out.
-struct AdapterPart {
-  uint32_t row_begin = 0, rank_begin = 0, rank_end = 0, index = 0;
-};
-__device__ AdapterPart part_of(const AdapterEntry& entry, uint32_t row) {
-  AdapterPart part;
-  while (part.index + 1 < entry.num_parts && row >= entry.row_end[part.index]) {
-    part.row_begin = entry.row_end[part.index];
-    part.rank_begin = entry.rank_end[part.index];
-    ++part.index;
-  }
-  part.rank_end = entry.rank_end[part.index];
-  return part;
-}
-
 // What a thread has of B: row n, and what is done with its sums.
 struct ExpandB {
   static constexpr uint32_t kAhead = 2;  // eights of ranks that are read early
@@ -291,7 +223,7 @@ struct ExpandB {
   __device__ void load(const AdapterArgs& args, const AdapterEntry& entry, uint32_t n, uint32_t columns) {
     eights = 0;
     if (n >= columns) return;
-    const AdapterPart part = part_of(entry, n);
+    const EntryPart part = part_of(entry, n);
     eights = (part.rank_end - part.rank_begin) / 8;
     if (eights == 0) return;
     rank_begin = part.rank_begin;
@@ -379,16 +311,6 @@ uint32_t tiles_of(const OpList& list, TensorId x) {
   return list.rows_of(x) <= kFewAdapterRows ? 1 : kManyTiles;
 }
 
-Status make_args(int32_t group, TensorId x, const OpContext& at, AdapterArgs* args) {
-  if (!at.adapter_pool)
-    return make_error(ErrorCode::kInvalidArgument, "adapters: expected a pool of them behind a list that has any");
-  const bool samples = at.desc(x).rows == Rows::kSampled;
-  *args = {at.adapter_pool, samples ? at.sample_inputs : at.forward_inputs,
-           samples ? uint32_t{kSmpNumAdapterItems} : uint32_t{kFwdNumAdapterItems}, static_cast<uint32_t>(group),
-           static_cast<uint32_t>(at.weights->groups().size())};
-  return {};
-}
-
 }  // namespace
 
 Status choose(const AdapterShrink& op, const OpList& list, const CompileInputs& inputs, Launches* out) {
@@ -402,7 +324,7 @@ Status choose(const AdapterShrink& op, const OpList& list, const CompileInputs& 
   choice.shared_bytes = (kShrinkWarps + 1) * tiles * kTileSums * 4;
   add_launch(out, choice, [op, tiles](const KernelChoice& c, const OpContext& at) -> Status {
     AdapterArgs args;
-    if (Status status = make_args(op.group, op.x, at, &args); !status) return status;
+    if (Status status = make_args(op.group, at.desc(op.x).rows == Rows::kSampled, at, &args); !status) return status;
     const uint32_t columns = at.desc(op.x).columns, y_columns = at.desc(op.y).columns;
     if (tiles > 1)
       return launch(at, c, adapter_shrink_kernel<__half, kManyTiles>, args, at.tensor<__half>(op.x),
@@ -428,7 +350,7 @@ Status choose(const AdapterExpand& op, const OpList& list, const CompileInputs& 
   choice.shared_bytes = kExpandRows * ranks * 4;
   add_launch(out, choice, [op, tiles](const KernelChoice& c, const OpContext& at) -> Status {
     AdapterArgs args;
-    if (Status status = make_args(op.group, op.y, at, &args); !status) return status;
+    if (Status status = make_args(op.group, at.desc(op.y).rows == Rows::kSampled, at, &args); !status) return status;
     return launch(at, c, tiles > 1 ? adapter_expand_kernel<kManyTiles> : adapter_expand_kernel<1>, args,
                   at.tensor<float>(op.y), at.tensor<float>(op.out), at.desc(op.y).columns, at.desc(op.out).columns);
   });

@@ -23,10 +23,11 @@ struct ExpertArgs {
   const void* x = nullptr;         // ExpertGateUp: f32 [rows, columns]; ExpertDown: [routed rows, columns]
   const int32_t* ids = nullptr;    // [routed rows]
   const float* weights = nullptr;  // of ExpertDown: [routed rows]
+  const float* term = nullptr;     // of ExpertGateUp, added to the products: [routed rows, 2 outs]; null: nothing
   void* out = nullptr;
   Activation activation = Activation::kSilu;
   const uint32_t* live = nullptr;  // device memory: how many of the list's rows are live
-  // x, ids, weights and out are those from this row of the list on; how many of the bucket there are.
+  // x, ids, weights, term and out are those from this row of the list on; how many of the bucket there are.
   uint32_t row_begin = 0, row_count = 0;
   // The routed rows by expert, in their order (experts_order.cu); null: a kernel looks through the ids.
   const uint32_t *offsets = nullptr, *order = nullptr;

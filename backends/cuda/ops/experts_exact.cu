@@ -30,8 +30,9 @@ __global__ void __launch_bounds__(kExactThreads) experts_exact_gate_up_kernel(co
   if (k >= routed || n >= args.outs) return;
   const uint64_t row = uint64_t{static_cast<uint32_t>(args.ids[k])} * args.stride + n;
   const float* x = static_cast<const float*>(args.x) + uint64_t{k / args.per_row} * args.gate.columns;
-  const float gate = exact_dot(args.gate, row, x) + (args.gate_bias ? args.gate_bias[row] : 0.0f);
-  const float up = exact_dot(args.up, row, x) + (args.up_bias ? args.up_bias[row] : 0.0f);
+  float gate = exact_dot(args.gate, row, x) + (args.gate_bias ? args.gate_bias[row] : 0.0f);
+  float up = exact_dot(args.up, row, x) + (args.up_bias ? args.up_bias[row] : 0.0f);
+  add_terms(args, k, n, &gate, &up);
   if (threadIdx.x % kWarp == 0) store_activated<Out>(args, k, n, gate, up);
 }
 

@@ -207,9 +207,10 @@ struct RowsBlock {
       if (out >= a.outs) continue;
       const uint32_t i = tile / round_tiles(), in_round = tile % round_tiles(), k = rows[r];
       const uint64_t bias_at = uint64_t{expert} * a.stride + out;
-      const float value = total(i, in_round, r, o) + (a.gate_bias ? a.gate_bias[bias_at] : 0.0f);
+      float value = total(i, in_round, r, o) + (a.gate_bias ? a.gate_bias[bias_at] : 0.0f);
       if constexpr (kGated) {
-        const float other = total(i, in_round, r, o + 8) + (a.up_bias ? a.up_bias[bias_at] : 0.0f);
+        float other = total(i, in_round, r, o + 8) + (a.up_bias ? a.up_bias[bias_at] : 0.0f);
+        add_terms(a, k, out, &value, &other);
         store_activated<__half>(a, k, out, value, other);
       } else {
         static_cast<float*>(a.out)[uint64_t{k} * a.outs + out] = a.weights[k] * value;

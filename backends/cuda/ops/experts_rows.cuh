@@ -62,6 +62,14 @@ __device__ inline uint32_t find_rows(const int32_t* ids, uint32_t routed, uint32
   return total;
 }
 
+// What adapters add to the products of output `out` of routed row k.
+__device__ inline void add_terms(const ExpertArgs& args, uint32_t k, uint32_t out, float* gate, float* up) {
+  if (!args.term) return;
+  const float* at = args.term + uint64_t{k} * 2 * args.outs + out;
+  *gate += at[0];
+  *up += at[args.outs];
+}
+
 // Output `out` of routed row k, of the products of a gate and of its other half. Without another half both are outputs:
 // `out` of the first args.outs, and of as many behind them.
 template <class Out>

@@ -314,6 +314,8 @@ __device__ inline void store_two(const ExpertArgs& args, const ExpertTile& tile,
       first_up += args.up_bias[w_row];
       if (is_pair) second_up += args.up_bias[w_row + 1];
     }
+    add_terms(args, k, out, &first, &first_up);
+    if (is_pair) add_terms(args, k, out + 1, &second, &second_up);
     if (args.activation == Activation::kSquaredRelu) {
       store_activated<__half>(args, k, out, first, first_up);
       if (is_pair) store_activated<__half>(args, k, out + 1, second, second_up);

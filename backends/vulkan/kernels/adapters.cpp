@@ -1,4 +1,4 @@
-// adapter_shrink, adapter_expand.
+// adapter_shrink, adapter_expand, expert_shrink, expert_term, expert_expand.
 #include "backends/vulkan/kernels/adapters.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 static_assert(kFwdAdapterItems == kFwdNumAdapterItems + 1 && kFwdAdapterRows == kFwdNumAdapterItems + 2);
 static_assert(kSmpAdapterItems == kSmpNumAdapterItems + 1 && kSmpAdapterRows == kSmpNumAdapterItems + 2);
-static_assert(sizeof(AdapterEntry) == 20 * 4 && sizeof(AdapterItem) == 4 * 4 && sizeof(AdapterRow) == 2 * 4);
+static_assert(sizeof(AdapterEntry) == 28 * 4 && sizeof(AdapterItem) == 4 * 4 && sizeof(AdapterRow) == 2 * 4);
 
 Status check_pool(const Emitter& e, const char* op) {
   if (e.resources().adapters.bytes > 0) return {};
@@ -42,6 +42,53 @@ struct ItemInputs {
 ItemInputs item_inputs(const Emitter& e, TensorId x) {
   if (e.desc(x).rows == Rows::kTokens) return {e.resources().forward_inputs, kFwdNumAdapterItems};
   return {e.resources().sample_inputs, kSmpNumAdapterItems};
+}
+
+// Items of the list's own rows, one row a group.
+Groups row_grid(const Emitter& e, TensorId ids, uint32_t groups_x) {
+  const uint32_t rows = e.list().rows_of(ids) / e.list().routed_per_row;
+  return {groups_x, std::min(rows, kAdapterSlotsMax + rows / kAdapterItemRows), std::min(rows, kAdapterItemRows)};
+}
+
+ItemInputs list_inputs(const Emitter& e) {
+  if (e.list().num_sampled == 0) return {e.resources().forward_inputs, kFwdNumAdapterItems};
+  return {e.resources().sample_inputs, kSmpNumAdapterItems};
+}
+
+// What a dispatch of expert_expand reads and writes, and its grid's x.
+struct ExpertExpansion {
+  ExpertExpandKernel::Mode mode;
+  int32_t group;
+  TensorId y, ids, out;
+  View weights;  // of kJoin
+};
+void emit_expansion(Emitter& e, const ExpertExpansion& what) {
+  using Kernels = ExpertExpandKernel;
+  const uint32_t per_row = e.list().routed_per_row, columns = e.desc(what.out).columns;
+  const ItemInputs items = list_inputs(e);
+  const View y = e.tensor(what.y), ids = e.tensor(what.ids), out = e.tensor(what.out), pool = e.resources().adapters;
+  const View weights = what.mode == Kernels::kJoin ? what.weights : y;
+  const Kernels::Push push{.pool = pool,
+                           .y = y,
+                           .result = out,
+                           .weights = weights,
+                           .inputs = items.inputs,
+                           .ids = ids,
+                           .count = e.live_count(what.out),
+                           .y_columns = e.desc(what.y).columns,
+                           .result_columns = columns,
+                           .group = static_cast<uint32_t>(what.group),
+                           .num_groups = static_cast<uint32_t>(e.weights().groups.size()),
+                           .header = items.header,
+                           .per_row = per_row};
+  const uint32_t group_size = e.traits().cpu_kernels ? 8 : 64;
+  const uint32_t groups_x = ceil_div(columns * (what.mode == Kernels::kJoin ? 1 : per_row), group_size);
+  const Groups grid = what.mode == Kernels::kClear ? Groups{groups_x, e.list().rows_of(what.ids) / per_row}
+                                                   : row_grid(e, what.ids, groups_x);
+  const Kernel kernel = make_kernel<Kernels>(
+      group_size, {.pool_dtype = static_cast<uint32_t>(e.resources().adapter_dtype), .mode = what.mode});
+  const View reads[] = {y, ids, weights, out, pool}, writes[] = {out};
+  e.launch({kernel, grid}, PushBytes(push), what.mode == Kernels::kClear ? std::span<const View>() : reads, writes);
 }
 
 }  // namespace
@@ -95,6 +142,50 @@ Status emit(Emitter& e, const AdapterExpand& op) {
       group_size, {.pool_dtype = static_cast<uint32_t>(e.resources().adapter_dtype), .cols = grid.cols});
   const View reads[] = {y_view, out_view, pool}, writes[] = {out_view};
   e.launch({kernel, grid.groups}, PushBytes(push), reads, writes);
+  return {};
+}
+
+Status emit(Emitter& e, const ExpertShrink& op) {
+  if (Status status = check_pool(e, "expert_shrink"); !status) return status;
+  const Traits& traits = e.traits();
+  const TensorDesc &x = e.desc(op.x), &y = e.desc(op.y);
+  const ItemInputs items = list_inputs(e);
+  const uint32_t per_row = e.list().routed_per_row;
+  const View x_view = e.tensor(op.x), y_view = e.tensor(op.y), ids = e.tensor(op.ids), pool = e.resources().adapters;
+  const ExpertShrinkKernel::Push push{.pool = pool,
+                                      .x = x_view,
+                                      .result = y_view,
+                                      .inputs = items.inputs,
+                                      .ids = ids,
+                                      .columns = x.columns,
+                                      .result_columns = y.columns,
+                                      .group = static_cast<uint32_t>(op.group),
+                                      .num_groups = static_cast<uint32_t>(e.weights().groups.size()),
+                                      .header = items.header,
+                                      .per_row = per_row,
+                                      .x_per_row = x.rows == Rows::kRouted ? 1 : per_row};
+  constexpr uint32_t kRanks = 8;
+  const uint32_t group_size = traits.cpu_kernels ? 8 : 64;
+  const Kernel kernel = make_kernel<ExpertShrinkKernel>(
+      group_size, {.x_dtype = static_cast<uint32_t>(x.dtype),
+                   .pool_dtype = static_cast<uint32_t>(e.resources().adapter_dtype),
+                   .ranks = kRanks,
+                   .parts = std::max(group_size / std::max(traits.subgroup_size, 1u), 1u)});
+  const View reads[] = {x_view, ids, pool}, writes[] = {y_view};
+  e.launch({kernel, row_grid(e, op.ids, ceil_div(y.columns, kRanks) * per_row)}, PushBytes(push), reads, writes);
+  return {};
+}
+
+Status emit(Emitter& e, const ExpertTerm& op) {
+  if (Status status = check_pool(e, "expert_term"); !status) return status;
+  for (const auto mode : {ExpertExpandKernel::kClear, ExpertExpandKernel::kTerm})
+    emit_expansion(e, {mode, op.group, op.y, op.ids, op.out, {}});
+  return {};
+}
+
+Status emit(Emitter& e, const ExpertExpand& op) {
+  if (Status status = check_pool(e, "expert_expand"); !status) return status;
+  emit_expansion(e, {ExpertExpandKernel::kJoin, op.group, op.y, op.ids, op.out, e.tensor(op.weights)});
   return {};
 }
 

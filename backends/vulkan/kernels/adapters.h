@@ -1,4 +1,4 @@
-// shaders/adapter_shrink.comp, adapter_expand.comp
+// shaders/adapter_shrink.comp, adapter_expand.comp, expert_shrink.comp, expert_expand.comp
 #pragma once
 
 #include "backends/vulkan/kernel.h"
@@ -40,5 +40,42 @@ struct AdapterExpandKernel {
   };
 };
 static_assert(sizeof(AdapterExpandKernel::Push) == 52);
+
+struct ExpertShrinkKernel {
+  static constexpr const char* kShader = "expert_shrink";
+  struct Constants {
+    uint32_t x_dtype, pool_dtype;
+    uint32_t ranks;  // of a group
+    uint32_t parts;  // subgroups of a group; without subgroups: invocations
+  };
+  static constexpr Constant<Constants> kConstants[] = {{"x_dtype", &Constants::x_dtype},
+                                                       {"pool_dtype", &Constants::pool_dtype},
+                                                       {"ranks", &Constants::ranks},
+                                                       {"parts", &Constants::parts}};
+  struct Push {
+    Address pool, x, result, inputs, ids;
+    uint32_t columns, result_columns;
+    uint32_t group, num_groups, header;
+    uint32_t per_row, x_per_row;
+  };
+};
+static_assert(sizeof(ExpertShrinkKernel::Push) == 68);
+
+struct ExpertExpandKernel {
+  static constexpr const char* kShader = "expert_expand";
+  enum Mode : uint32_t { kClear, kTerm, kJoin };  // twin: shaders/expert_expand.comp
+  struct Constants {
+    uint32_t pool_dtype, mode;
+  };
+  static constexpr Constant<Constants> kConstants[] = {{"pool_dtype", &Constants::pool_dtype},
+                                                       {"mode", &Constants::mode}};
+  struct Push {
+    Address pool, y, result, weights, inputs, ids, count;
+    uint32_t y_columns, result_columns;
+    uint32_t group, num_groups, header;
+    uint32_t per_row;
+  };
+};
+static_assert(sizeof(ExpertExpandKernel::Push) == 80);
 
 }  // namespace llmrt::vulkan

@@ -63,15 +63,15 @@ struct ExpertConstants {
   uint32_t x_dtype;
   uint32_t items;  // ItemKind
   uint32_t out_dtype;
-  uint32_t gated, activation, bias, ragged;
+  uint32_t gated, activation, bias, ragged, term;
 };
 struct ExpertPush {
   Address x, weight, up, bias, result, items, count;
   uint32_t columns, row_words, num_outputs, output_first, expert_rows, up_first, bias_up;
   uint32_t per_row, x_per_row, rows_first, result_columns, unused = 0;
-  Address weights;
+  Address weights, term;
 };
-static_assert(sizeof(ExpertPush) == 112 && offsetof(ExpertPush, columns) == 56 && offsetof(ExpertPush, weights) == 104);
+static_assert(sizeof(ExpertPush) == 120 && offsetof(ExpertPush, columns) == 56 && offsetof(ExpertPush, weights) == 104);
 
 struct ExpertVectorKernel {
   static constexpr const char* kShader = "expert_vector";
@@ -81,8 +81,8 @@ struct ExpertVectorKernel {
   static constexpr Constant<Constants> kConstants[] = {
       {"layout", &Constants::layout},       {"x_dtype", &Constants::x_dtype}, {"items", &Constants::items},
       {"out_dtype", &Constants::out_dtype}, {"gated", &Constants::gated},     {"activation", &Constants::activation},
-      {"bias", &Constants::bias},           {"ragged", &Constants::ragged},   {"outputs", &Constants::outputs},
-      {"cols", &Constants::cols},
+      {"bias", &Constants::bias},           {"ragged", &Constants::ragged},   {"term", &Constants::term},
+      {"outputs", &Constants::outputs},     {"cols", &Constants::cols},
   };
   using Push = ExpertPush;
 };
@@ -101,6 +101,7 @@ struct ExpertFragmentKernel {
       {"activation", &Constants::activation},
       {"bias", &Constants::bias},
       {"ragged", &Constants::ragged},
+      {"term", &Constants::term},
       {"ahead", &Constants::ahead},
       {"subgroups", &Constants::subgroups},
       {"m", &Constants::m},
@@ -129,6 +130,7 @@ struct ExpertMatrixKernel {
       {"activation", &Constants::activation},
       {"bias", &Constants::bias},
       {"ragged", &Constants::ragged},
+      {"term", &Constants::term},
       {"tile_rows", &Constants::tile_rows},
       {"tile_cols", &Constants::tile_cols},
       {"part_rows", &Constants::part_rows},

@@ -64,6 +64,8 @@ std::span<const Shader> all_shaders() {
   static const Shader kShaders[] = {
       describe<AdapterExpandKernel>(),
       describe<AdapterShrinkKernel>(),
+      describe<ExpertExpandKernel>(),
+      describe<ExpertShrinkKernel>(),
       describe<ApplyBiasKernel>(),
       describe<ApplyPenaltiesKernel>(),
       describe<CausalConvKernel>(),
