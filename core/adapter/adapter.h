@@ -18,7 +18,7 @@
 namespace llmrt {
 
 inline constexpr uint64_t kAdapterFileBytesMax = 8ull << 30;
-inline constexpr size_t kAdapterTensorsMax = 1u << 15;
+inline constexpr size_t kAdapterTensorsMax = 1u << 18;  // two of each matrix of 256 experts in 60 layers are 92,160
 inline constexpr size_t kInvocationTokensMax = 64;
 
 // Rows of A and columns of B that a module adds to a part of a weight group, which is one of its segments. What lies in
@@ -31,12 +31,19 @@ struct AdapterPart {
   SourceTensor a;  // [columns of the group, rank] in f32, f16 or bf16
   SourceTensor b;  // [rank, rows of the module]
   std::vector<uint32_t> a_columns, b_rows;
+  // Where tensors hold the matrices of many experts: numbers in front of this one's, and from a row of B (0: as b.dims
+  // say), or a rank of it, to the next.
+  uint64_t a_first = 0, b_first = 0, b_row_stride = 0, b_rank_stride = 1;
 };
 
 struct AdapterGroup {
   WeightGroupId group = -1;
   uint64_t columns = 0;
-  std::vector<AdapterPart> parts;  // one for each segment of the group
+  uint32_t num_experts = 0;  // of a stack: all that it has; 0: one matrix
+  // One for each segment of the group; of a stack the gate and the other half, or down, of one expert after the other.
+  std::vector<AdapterPart> parts;
+
+  size_t num_parts() const { return parts.size() / (num_experts == 0 ? 1 : num_experts); }  // of one expert
 };
 
 struct Adapter {

@@ -31,11 +31,22 @@ Error adapter_mismatch(fmt::format_string<Args...> format, Args&&... args) {
                     fmt::format(format, std::forward<Args>(args)...));
 }
 
+// How a file has the matrices of a stack's experts.
+enum class ExpertLayout : uint8_t {
+  kOne,       // each pair has those of one expert
+  kGguf,      // A [K, rank, experts], B [rank, N, experts]; either may be one matrix for all experts
+  kFlattened  // A [K, experts * rank], an expert's ranks behind each other; B [rank * experts, N], those of a rank
+};
+
 // A module's two matrices, as a file has them; null: the file lacks it.
 struct AdapterPair {
   std::string canonical;  // GGUF's name of the matrix that it changes
   const SourceTensor* a = nullptr;
   const SourceTensor* b = nullptr;
+  // What follows is of experts.
+  ExpertLayout layout = ExpertLayout::kGguf;
+  uint64_t expert = 0;      // of kOne
+  bool alternates = false;  // rows of gates and of other halves take turns
 };
 
 // Copies of the matrices of a file, which may be replaced while its adapter is used.
@@ -52,6 +63,9 @@ class AdapterBuilder {
   Result<std::shared_ptr<const Adapter>> finish(std::string path, std::vector<int32_t> tokens);
 
  private:
+  Status add_parts(const AdapterPair& pair, const ModuleSites& found, uint64_t expert, const AdapterPart& made);
+  AdapterGroup& group_of(WeightGroupId id, uint32_t num_parts);
+
   const Model& model_;
   AdapterSites sites_;
   std::map<WeightGroupId, AdapterGroup> groups_;

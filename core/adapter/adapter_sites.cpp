@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/check.h"
 #include "core/model/architectures.h"
 #include "core/ops/adapter_ops.h"
 #include "core/weights/metadata.h"
@@ -72,6 +73,14 @@ ModuleSites AdapterSites::in_order(const Places& places) const {
 Result<ModuleSites> AdapterSites::find(const std::string& canonical, std::string_view shown) const {
   if (canonical == kEmbedding) return refused_site(shown, "expected no adapter on the embedding, found one");
   if (canonical == std::string(kHead) + std::string(kWeight)) return in_order({{model_.head, 0}});
+  if (const auto layer = layer_of(canonical); layer && *layer < model_.config.num_layers()) {
+    const std::string_view name = part_name(canonical);
+    const bool has_experts = model_.config.layers[*layer].feed_forward == FeedForwardKind::kExperts;
+    // The expert of all tokens may be one of the stack.
+    const bool is_stacked =
+        has_experts && name.ends_with("_shexp") && model_.config.layers[*layer].experts.rule.num_shared > 0;
+    if ((has_experts && name.ends_with("_exps")) || is_stacked) return find_experts(*layer, name, shown);
+  }
   const Places* places = places_of(canonical);
   if (places == nullptr) return find_missing(canonical, shown);
   for (const Place& place : *places) {
@@ -79,8 +88,7 @@ Result<ModuleSites> AdapterSites::find(const std::string& canonical, std::string
     if (found.by_head)
       return refused_site(shown, "expected none on the matrices of each head of latent attention, found {}",
                           printable(canonical));
-    if (found.num_experts > 0)
-      return refused_site(shown, "expected no adapters on experts, found {}", printable(canonical));
+    LLMRT_CHECK(found.num_experts == 0, "stacks of experts have been found by name");
     if (found.segments.size() > kAdapterPartsMax)
       return refused_site(shown, "expected at most {} matrices that are multiplied together, found {}",
                           kAdapterPartsMax, found.segments.size());
@@ -88,6 +96,36 @@ Result<ModuleSites> AdapterSites::find(const std::string& canonical, std::string
   const auto layer = layer_of(canonical);
   if (!layer || *layer >= model_.config.num_layers()) return in_order(*places);
   return find_in_layer(canonical, *layer, in_order(*places), shown);
+}
+
+// The matrices of a layer's experts, whether the model has gates and other halves in one stack or in two.
+Result<ModuleSites> AdapterSites::find_experts(uint32_t layer, std::string_view name, std::string_view shown) const {
+  const LayerSpec& spec = model_.config.layers[layer];
+  const LayerWeights& weights = model_.layers[layer];
+  const uint32_t num_parts = has_other_half(spec.activation) ? 2 : 1;
+  const bool is_shared = name.ends_with("_shexp");
+  const std::string_view kind = name.substr(0, name.rfind('_'));
+  ModuleSites found;
+  found.expert_first = is_shared ? spec.experts.count : 0;
+  found.num_experts = is_shared ? spec.experts.rule.num_shared : spec.experts.count;
+  const bool is_down = kind == "ffn_down";
+  const WeightGroupId id = is_down ? weights.down : weights.gate_up;
+  const uint64_t part_rows = group(id).rows / group(id).num_experts / (is_down ? 1 : num_parts);
+  found.columns = group(id).columns;
+  found.rows = part_rows;
+  found.num_parts = is_down ? 1 : num_parts;
+  const bool has_gate = num_parts == 2;
+  if (is_down || (kind == "ffn_gate" && has_gate) || kind == "ffn_up") {
+    found.sites.push_back({id, kind == "ffn_up" ? num_parts - 1 : 0, {}, {}, 0, 1});
+    return found;
+  }
+  if (kind != "ffn_gate_up" || !has_gate)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "adapter mismatch: tensor {}: expected a matrix of the layer's experts, found {}",
+                      printable(shown), printable(name));
+  found.rows *= 2;
+  for (uint32_t part = 0; part < 2; ++part) found.sites.push_back({id, part, {}, {}, part * part_rows, 1});
+  return found;
 }
 
 // Matrices that the model has under other names, and those that no adapter can change.
@@ -114,11 +152,6 @@ Result<ModuleSites> AdapterSites::find_missing(const std::string& canonical, std
       }
     }
   }
-  // The expert of all tokens may be one of the stack.
-  const bool is_stacked = layer && *layer < model_.config.num_layers() && name.ends_with("_shexp") &&
-                          model_.config.layers[*layer].experts.rule.num_shared > 0;
-  if (name.ends_with("_exps") || is_stacked)
-    return refused_site(shown, "expected no adapters on experts, found {}", printable(canonical));
   const bool is_there =
       std::ranges::any_of(model_.weights.tensors, [&](const WeightTensor& tensor) { return tensor.name == canonical; });
   if (is_there || name == "attn_kv_b")
@@ -154,7 +187,7 @@ Result<ModuleSites> AdapterSites::find_in_layer(const std::string& canonical, ui
 ModuleSites AdapterSites::split_gated_queries(uint32_t layer, ModuleSites queries) const {
   const uint64_t dim = model_.config.layers[layer].head_dim, rows = 2 * queries.rows;
   for (AdapterSite& site : queries.sites) add_rows_of_each(&site.b_rows, rows, 2 * dim, 0, dim);
-  AdapterSite gates{model_.layers[layer].attention_gate, 0, {}, {}};
+  AdapterSite gates{model_.layers[layer].attention_gate, 0, {}, {}, 0, 1};
   add_rows_of_each(&gates.b_rows, rows, 2 * dim, dim, dim);
   queries.sites.push_back(std::move(gates));
   queries.rows = rows;

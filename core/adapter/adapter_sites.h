@@ -22,11 +22,14 @@ struct AdapterSite {
   WeightGroupId group = -1;
   uint32_t part = 0;  // segment of the group
   std::vector<uint32_t> b_rows, a_columns;
+  uint64_t row_first = 0, row_step = 1;  // of an expert: its row i is row_first + i * row_step of the module
 };
 
 struct ModuleSites {
   uint64_t rows = 0, columns = 0;  // of the module's matrix
   std::vector<AdapterSite> sites;
+  // Only of a stack: the experts whose matrices these are, and parts of an expert's group.
+  uint32_t expert_first = 0, num_experts = 0, num_parts = 0;
 };
 
 class AdapterSites {
@@ -48,6 +51,7 @@ class AdapterSites {
   const Places* places_of(const std::string& name) const;
   const WeightGroup& group(WeightGroupId id) const { return model_.weights.groups[static_cast<size_t>(id)]; }
   ModuleSites in_order(const Places& places) const;
+  Result<ModuleSites> find_experts(uint32_t layer, std::string_view name, std::string_view shown) const;
   Result<ModuleSites> find_missing(const std::string& canonical, std::string_view shown) const;
   Result<ModuleSites> find_in_layer(const std::string& canonical, uint32_t layer, ModuleSites found,
                                     std::string_view shown) const;

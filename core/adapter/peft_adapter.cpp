@@ -1,6 +1,8 @@
 // Adapters as PEFT saves them: two matrices a module, under the module's name in the Hugging Face model.
 #include <algorithm>
+#include <charconv>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "core/adapter/adapter_builder.h"
@@ -28,6 +30,19 @@ constexpr RefusedTensor kRefusedTensors[] = {
     {"trainable_tokens", "no trainable tokens"},
 };
 
+// What a module's tensors change.
+struct PeftPlace {
+  std::string canonical;           // GGUF's name of the matrix
+  std::optional<uint64_t> expert;  // of one expert of the stack
+  bool is_stack = false;           // of all its experts
+  bool alternates = false;         // in such a stack rows of gates and of other halves take turns
+};
+
+// Parameters of a module that holds all experts of a layer, in the order in which it has them.
+constexpr HfName kStackNames[] = {{"gate_up_proj", "ffn_gate_up_exps.weight"},
+                                  {"up_proj", "ffn_up_exps.weight"},
+                                  {"down_proj", "ffn_down_exps.weight"}};
+
 // What the model's modules are called in Hugging Face's code, by the families that have its architecture.
 class PeftNames {
  public:
@@ -46,30 +61,56 @@ class PeftNames {
     }
   }
 
-  // GGUF's name of the module's matrix. `shown` names the tensor in messages.
-  Result<std::string> canonical(std::string_view module, std::string_view shown) const {
-    const std::string name = std::string(module) + ".weight";
+  // The matrix that a module's tensors change. `parameter`: the one of the module's own that they are of; empty: its
+  // matrix. `shown` names the tensor in messages.
+  Result<PeftPlace> find(std::string_view module, std::string_view parameter, std::string_view shown) const {
     if (configs_.empty())
       return refused_adapter("expected a GGUF file, as names of modules of {} are not known, found a PEFT folder",
                              architecture_);
     for (const HfConfig& config : configs_) {
-      const HfPlace place = place_of(name, config);
-      if (place.role == HfPlace::Role::kExpert || place.role == HfPlace::Role::kFused) return refuse_experts(shown);
+      const HfPlace place = parameter.empty() ? place_of(std::string(module) + ".weight", config)
+                                              : stack_place(module, parameter, config);
       if (place.role == HfPlace::Role::kImage)
         return refused_adapter("tensor {}: expected no adapters on parts that read images", printable(shown));
-      if (place.role != HfPlace::Role::kTensor) continue;
+      if (place.role != HfPlace::Role::kTensor && place.role != HfPlace::Role::kExpert) continue;
       if (place.draft_layers > 0)
         return refused_adapter("tensor {}: expected no adapters on layers that draft", printable(shown));
-      return place.canonical;
+      PeftPlace found;
+      found.canonical = place.canonical;
+      if (place.role == HfPlace::Role::kExpert) found.expert = place.expert;
+      found.is_stack = place.role == HfPlace::Role::kTensor && place.canonical.ends_with("_exps.weight");
+      found.alternates = config.family->experts == HfExperts::kFused;
+      return found;
     }
-    if (module.find(".experts") != std::string_view::npos) return refuse_experts(shown);
     return adapter_mismatch("tensor {}: expected a module of {} with {} layers, found {}", printable(shown),
-                            architecture_, configs_.front().num_layers, printable(module));
+                            architecture_, configs_.front().num_layers,
+                            printable(std::string(module) + (parameter.empty() ? "" : ".") + std::string(parameter)));
   }
 
  private:
-  static Error refuse_experts(std::string_view shown) {
-    return refused_adapter("tensor {}: expected no adapters on experts", printable(shown));
+  // Where a parameter of all experts of a layer ("model.layers.0.mlp.experts", "down_proj") goes. Checkpoints of most
+  // families have a tensor for each expert instead, under the family's own name.
+  static HfPlace stack_place(std::string_view module, std::string_view parameter, const HfConfig& config) {
+    const std::string whole = fmt::format("{}.{}", module, parameter);
+    if (const HfPlace place = place_of(whole, config); place.role == HfPlace::Role::kTensor) return place;
+    const auto canonical = std::ranges::find(kStackNames, parameter, &HfName::hf);
+    if (canonical == std::end(kStackNames)) return {};
+    constexpr std::string_view kPrefixes[] = {"model.layers.", "backbone.layers.", "model.language_model.layers.",
+                                              "language_model.model.layers."};
+    const auto prefix = std::ranges::find_if(kPrefixes, [&](std::string_view p) { return module.starts_with(p); });
+    if (prefix == std::end(kPrefixes)) return {};
+    module.remove_prefix(prefix->size());
+    const size_t end = module.find('.');
+    if (end == std::string_view::npos) return {};
+    const std::string container = std::string(module.substr(end + 1)) + ".";
+    if (container != "mlp.experts." && container != config.family->experts_prefix) return {};
+    uint64_t layer = 0;
+    const auto [stop, error] = std::from_chars(module.data(), module.data() + end, layer);
+    if (error != std::errc() || stop != module.data() + end || layer >= config.num_layers) return {};
+    HfPlace place;
+    place.role = HfPlace::Role::kTensor;
+    place.canonical = fmt::format("blk.{}.{}", layer, canonical->canonical);
+    return place;
   }
 
   std::string architecture_;
@@ -110,15 +151,43 @@ Result<PeftModuleMap> pair_halves(const SafetensorsFile& file, const PeftNames& 
     auto read = read_name(tensor.name);
     if (!read) return read.error();
     if (read->kind == PeftTensor::Kind::kCopy) {
-      auto canonical = names.canonical(read->module, tensor.name);
-      if (!canonical) return canonical.error();
-      if (auto s = check_base_copy(tensor, *canonical, model); !s) return s.error();
+      auto place = names.find(read->module, {}, tensor.name);
+      if (!place) return place.error();
+      if (auto s = check_base_copy(tensor, place->canonical, model); !s) return s.error();
       continue;
     }
     PeftModule& halves = modules[read->module];
     (read->kind == PeftTensor::Kind::kA ? halves.a : halves.b) = &tensor;  // names are unique in the file
   }
   return modules;
+}
+
+// The parameter that a module's tensors are of, as PEFT targets parameters: empty where they are of the module's
+// matrix. A module with two of them has the second's tensors under its own name, and the first's under ".base_layer".
+struct PeftParameter {
+  std::string_view module, name;
+};
+Result<PeftParameter> parameter_of(std::string_view module, const PeftConfig& config, std::string_view shown) {
+  constexpr std::string_view kInner = ".base_layer";
+  PeftParameter found{module, {}};
+  size_t depth = 0;
+  for (; found.module.ends_with(kInner); ++depth) found.module.remove_suffix(kInner.size());
+  if (!found.module.ends_with(".experts")) return PeftParameter{module, {}};
+  const auto is_target = [&](std::string_view name) {
+    return config.has_parameter(fmt::format("{}.{}", found.module, name));
+  };
+  std::vector<std::string_view> names;
+  for (const HfName& known : kStackNames)
+    if (is_target(known.hf)) names.push_back(known.hf);
+  for (const char* bias : {"gate_up_proj_bias", "up_proj_bias", "down_proj_bias"})
+    if (is_target(bias))
+      return refused_adapter("tensor {}: expected no adapters on biases, found a target {}", printable(shown), bias);
+  if (names.empty() && depth == 0) return found;
+  if (depth >= names.size())
+    return bad_adapter("tensor {}: expected a parameter that adapter_config.json names as a target, found another",
+                       printable(shown));
+  found.name = names[names.size() - 1 - depth];
+  return found;
 }
 
 }  // namespace
@@ -141,14 +210,25 @@ Result<std::shared_ptr<const Adapter>> read_peft_adapter(std::string_view text, 
   AdapterBuilder builder(model, AdapterRows::kFolder);
   for (const auto& [module, halves] : *modules) {
     const std::string_view shown = halves.a != nullptr ? halves.a->name : halves.b->name;
-    auto canonical = names.canonical(module, shown);
-    if (!canonical) return canonical.error();
-    auto rank = config->rank_of(module);
+    auto parameter = parameter_of(module, *config, shown);
+    if (!parameter) return parameter.error();
+    auto place = names.find(parameter->module, parameter->name, shown);
+    if (!place) return place.error();
+    // By the names that PEFT matches: of the parameter, if it is one that is a target.
+    std::string name(parameter->module);
+    const std::string_view own = parameter->name.empty() ? "weight" : parameter->name;
+    const bool is_parameter = config->has_parameter(name + "." + std::string(own));
+    if (is_parameter) name += "." + std::string(own);
+    auto rank = config->rank_of(name);
     if (!rank) return rank.error();
-    auto scale = config->scale_of(module);
+    auto scale = config->scale_of(name);
     if (!scale) return scale.error();
-    if (auto s = builder.add({*canonical, halves.a, halves.b}, *rank, *scale); !s) return s.error();
-    auto is_target = config->has(module);
+    AdapterPair pair{place->canonical, halves.a, halves.b};
+    pair.layout = place->expert ? ExpertLayout::kOne : place->is_stack ? ExpertLayout::kFlattened : ExpertLayout::kGguf;
+    pair.expert = place->expert.value_or(0);
+    pair.alternates = place->alternates;
+    if (auto s = builder.add(pair, *rank, *scale); !s) return s.error();
+    auto is_target = is_parameter ? Result<bool>(true) : config->has(module);
     if (!is_target) return is_target.error();
     if (!*is_target)
       return bad_adapter("tensor {}: expected a module that adapter_config.json names as a target, found another",

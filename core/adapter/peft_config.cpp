@@ -25,6 +25,7 @@ constexpr std::string_view kRead[] = {"peft_type",
                                       "r",
                                       "lora_alpha",
                                       "target_modules",
+                                      "target_parameters",
                                       "exclude_modules",
                                       "rank_pattern",
                                       "alpha_pattern",
@@ -36,10 +37,10 @@ constexpr std::string_view kRead[] = {"peft_type",
                                       "alora_invocation_tokens"};
 // What is computed only as if these were absent, false, empty or null.
 constexpr std::string_view kRefused[] = {
-    "use_dora",          "lora_bias",          "fan_in_fan_out",    "modules_to_save", "trainable_token_indices",
-    "layer_replication", "use_qalora",         "use_bdlora",        "loftq_config",    "corda_config",
-    "lora_ga_config",    "megatron_config",    "monteclora_config", "arrow_config",    "kasa_config",
-    "target_parameters", "ensure_weight_tying"};
+    "use_dora",           "lora_bias",       "fan_in_fan_out",    "modules_to_save", "trainable_token_indices",
+    "layer_replication",  "use_qalora",      "use_bdlora",        "loftq_config",    "corda_config",
+    "lora_ga_config",     "megatron_config", "monteclora_config", "arrow_config",    "kasa_config",
+    "ensure_weight_tying"};
 // Ways to begin the training that leave the model's own weights as they are.
 constexpr std::string_view kPlainStarts[] = {"gaussian", "eva", "orthogonal", "mica"};
 
@@ -245,6 +246,11 @@ Result<PeftConfig> PeftConfig::read(const JsonTree& tree) {
   if (auto s = read_modules(tree, "target_modules", &config.targets_); !s) return s.error();
   if (auto s = read_modules(tree, "exclude_modules", &config.excluded_); !s) return s.error();
   config.excluded_.all_linear = false;
+  if (const JsonTree* parameters = tree.find("target_parameters"); parameters != nullptr && !parameters->is_null()) {
+    if (parameters->items() == nullptr)
+      return bad_peft("target_parameters: expected a list of names, found {}", parameters->describe());
+    if (auto s = read_modules(tree, "target_parameters", &config.parameters_); !s) return s.error();
+  }
   if (const JsonTree* rank = tree.find("r")) {
     auto read = read_rank(*rank, "r");
     if (!read) return read.error();
@@ -309,6 +315,12 @@ Result<bool> PeftConfig::has(std::string_view module) const {
   // A name that is listed whole is a target in any layer.
   if (std::ranges::binary_search(targets_.names, module)) return true;
   return is_chosen_layer(module);
+}
+
+// PEFT looks at the ends of names alone: neither excluded modules nor chosen layers count.
+bool PeftConfig::has_parameter(std::string_view parameter) const {
+  const Result<bool> has = parameters_.has(parameter);
+  return has && *has;
 }
 
 bool PeftConfig::is_chosen_layer(std::string_view module) const {

@@ -40,6 +40,8 @@ class PeftConfig {
 
   // Whether PEFT would put an adapter on the module ("model.layers.0.self_attn.q_proj").
   Result<bool> has(std::string_view module) const;
+  // Whether it would on the parameter ("model.layers.0.mlp.experts.down_proj").
+  bool has_parameter(std::string_view parameter) const;
   Result<uint64_t> rank_of(std::string_view module) const;
   Result<double> scale_of(std::string_view module) const;
   // aLoRA's; none: not one.
@@ -50,6 +52,7 @@ class PeftConfig {
   bool is_chosen_layer(std::string_view module) const;
 
   PeftModules targets_, excluded_;
+  PeftModules parameters_;                // target_parameters: names alone
   std::vector<int64_t> layers_;           // layers_to_transform
   std::vector<std::string> layer_lists_;  // layers_pattern
   uint64_t rank_ = 8;

@@ -48,6 +48,11 @@ Result<ReadyAdapter> read_adapter(const std::string& path, const Model& model, c
   if ((*adapter)->rank_max > config.rank_max)
     return make_error(ErrorCode::kUnsupported, "adapter {}: rank: expected at most {}, found {}", path, config.rank_max,
                       (*adapter)->rank_max);
+  // A small file may stand for many experts, so that its size alone does not tell what it takes.
+  const uint64_t bytes = image_bytes(**adapter, caps.activation_dtype);
+  if (const uint64_t most = adapter_pool_bytes(config, model, caps.activation_dtype); bytes > most)
+    return make_error(ErrorCode::kNeverFits, "adapter {}: expected at most {} bytes for the pool of adapters, found {}",
+                      path, most, bytes);
   Result<AdapterImage> image = make_image(**adapter, caps.activation_dtype);
   if (!image) return image.error();
   ReadyAdapter ready{std::make_shared<const AdapterImage>(*std::move(image)), number_of((*adapter)->digest),
@@ -55,7 +60,8 @@ Result<ReadyAdapter> read_adapter(const std::string& path, const Model& model, c
   return ready;
 }
 
-void find_invocation(Request* request) {
+void read_adapter_of(Request* request) {
+  request->adapter_on_experts = request->adapter && request->adapter->changes_experts();
   if (!request->adapter || request->adapter->invocation_tokens.empty()) return;
   const std::vector<int32_t>& sought = request->adapter->invocation_tokens;
   const auto found = std::ranges::find_end(request->prompt, sought);
@@ -66,6 +72,7 @@ void find_invocation(Request* request) {
   request->adapter = nullptr;
   request->adapter_id = 0;
   request->adapter_scale = 1;
+  request->adapter_on_experts = false;
 }
 
 // What it could hold it does not hold yet: a request that finds no room for its keys must not keep others' adapters

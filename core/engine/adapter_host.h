@@ -21,9 +21,9 @@ uint64_t adapter_pool_bytes(const AdapterConfig& config, const Model& model, DTy
 Result<ReadyAdapter> read_adapter(const std::string& path, const Model& model, const AdapterConfig& config,
                                   const Caps& caps);
 
-// A request for an aLoRA (Greenewald and others 2025; as PEFT computes it): its adapter counts from where its
-// invocation tokens stand last in the prompt; where they don't, it has none.
-void find_invocation(Request* request);
+// What the engine finds in a request's adapter. A request for an aLoRA (Greenewald and others 2025; as PEFT computes
+// it): its adapter counts from where its invocation tokens stand last in the prompt; where they don't, it has none.
+void read_adapter_of(Request* request);
 
 class AdapterHost final : public AdapterBooks {
  public:

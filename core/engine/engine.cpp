@@ -252,14 +252,12 @@ Result<bool> Engine::Impl::prepare_next() {
   const bool runs =
       prepared_tokens > 1 && (invariant || config.ngram_drafts) && lowering->decode_item_tokens(invariant).most > 1;
   Status status;
-  for (const bool with_adapters : {false, true}) {
-    if (with_adapters && !adapters) continue;
+  for (const Adapted adapted : lowering->adapted_kinds()) {
     for (const bool decode_only : {true, false})
       for (const bool has_runs : {false, true})
         if (status && (decode_only ? decodes : prompts) && (!has_runs || runs))
-          status = backend->prepare(
-              lowering->forward_list(prepared_tokens, invariant, decode_only, with_adapters, has_runs));
-    if (status && samples) status = backend->prepare(lowering->sample_list(prepared_tokens, invariant, with_adapters));
+          status = backend->prepare(lowering->forward_list(prepared_tokens, invariant, decode_only, adapted, has_runs));
+    if (status && samples) status = backend->prepare(lowering->sample_list(prepared_tokens, invariant, adapted));
   }
   if (status) return true;
   prepared_tokens = config.step_tokens_max;  // the others are prepared when they are needed, or fail then
@@ -702,7 +700,7 @@ Result<RequestId> Engine::submit(Request request) {
         self.backend->caps().device_id);
   if (request.adapter_id != 0 && self.adapters && !request.adapter)
     return make_error(ErrorCode::kInvalidArgument, "adapter {}: expected its bytes, found none", request.adapter_id);
-  find_invocation(&request);
+  read_adapter_of(&request);
   const QueueLoad load = load_of(request);
   const QueueLoad inbox{self.inbox_tokens.load(), self.inbox_branches.load(), self.inbox_bytes.load()};
   if (std::optional<Error> full = self.scheduler->queue_full(request, inbox)) {

@@ -44,6 +44,11 @@ SampleRecord record_of(const PlanRow& row, const PlanSample& sample) {
   return record;
 }
 
+Adapted adapted_by(const std::vector<AdaptedRow>& rows) {
+  if (rows.empty()) return Adapted::kNothing;
+  return std::ranges::any_of(rows, &AdaptedRow::on_experts) ? Adapted::kExperts : Adapted::kMatrices;
+}
+
 // Rows of one slot together, in items of at most kAdapterItemRows.
 template <class Inputs>
 void append_adapters(std::vector<AdaptedRow>* rows, Inputs* inputs) {
@@ -117,21 +122,27 @@ void Lowering::set_expanded_pool(const KvGroup& pool) {
                      pool.num_blocks};
 }
 
-const SealedList& Lowering::forward_list(uint32_t num_tokens, bool batch_invariant, bool decode_only, bool has_adapters,
+const SealedList& Lowering::forward_list(uint32_t num_tokens, bool batch_invariant, bool decode_only, Adapted adapted,
                                          bool has_runs, uint32_t expanded_heads) {
   const uint32_t bucket = std::min(step_size_from(num_tokens), step_tokens_max_);
-  return find_or_build(&forward_lists_, {bucket, batch_invariant, decode_only, has_adapters, has_runs, expanded_heads},
-                       [&] {
-                         return build_forward(*model_, caps_, bucket, has_adapters ? adapter_rank_ : 0,
-                                              {expanded_shape_.expanded_group, expanded_heads});
-                       });
+  return find_or_build(&forward_lists_, {bucket, batch_invariant, decode_only, adapted, has_runs, expanded_heads}, [&] {
+    return build_forward(*model_, caps_, bucket, adapted == Adapted::kNothing ? 0 : adapter_rank_,
+                         {expanded_shape_.expanded_group, expanded_heads}, adapted == Adapted::kExperts);
+  });
 }
 
-const SealedList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant, bool has_adapters) {
+const SealedList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant, Adapted adapted) {
   const uint32_t bucket = std::min(step_size_from(num_sampled), sample_rows_max_);
-  return find_or_build(&sample_lists_, {bucket, batch_invariant, false, has_adapters, false, 0}, [&] {
-    return build_sample(*model_, caps_, bucket, has_adapters ? adapter_rank_ : 0, keeps_final_);
+  return find_or_build(&sample_lists_, {bucket, batch_invariant, false, adapted, false, 0}, [&] {
+    return build_sample(*model_, caps_, bucket, adapted == Adapted::kNothing ? 0 : adapter_rank_, keeps_final_,
+                        adapted == Adapted::kExperts);
   });
+}
+
+std::span<const Adapted> Lowering::adapted_kinds() const {
+  static constexpr Adapted kKinds[] = {Adapted::kNothing, Adapted::kMatrices, Adapted::kExperts};
+  const bool has_experts = std::ranges::any_of(model_->weights.groups, takes_expert_adapters);
+  return std::span(kKinds).first(adapter_rank_ == 0 ? 1 : has_experts ? 3 : 2);
 }
 
 Lowering::ItemTokens Lowering::decode_item_tokens(bool batch_invariant) const {
@@ -164,18 +175,18 @@ Status Lowering::lower_tail(const IterationPlan& plan, LoweredStep* step) {
         return make_error(ErrorCode::kUnsupported, "tail: expected sample or score, found {}, which no op computes",
                           tail_kind_name(sample.kind));
       if (sample.token_offset >= row.adapter_first())
-        adapted_.push_back({row.adapter_slot - 1, static_cast<uint32_t>(sample_.records.size()), row.adapter_scale});
+        adapted_.push_back({row.adapter_slot - 1, static_cast<uint32_t>(sample_.records.size()), row.adapter_scale,
+                            row.adapter_on_experts});
       sample_.records.push_back(record_of(row, sample));
       step->want_logprobs |= sample.logprobs;
     }
   }
+  const Adapted adapted = adapted_by(adapted_);
   append_adapters(&adapted_, &sample_);
   sample_.bias_entries = plan.bias;
   for (const TokenMaskPtr& mask : plan.masks) append_mask(*mask, &sample_);
   step->num_sampled = static_cast<uint32_t>(sample_.records.size());
-  step->sample = step->num_sampled
-                     ? &sample_list(step->num_sampled, is_batch_invariant(plan), !sample_.adapter_items.empty())
-                     : nullptr;
+  step->sample = step->num_sampled ? &sample_list(step->num_sampled, is_batch_invariant(plan), adapted) : nullptr;
   pack(sample_, &step->sample_words);
   return {};
 }
@@ -197,8 +208,9 @@ void Lowering::lower_forward(const IterationPlan& plan, LoweredStep* step) {
     forward_.rows.push_back({row.slot, row.start, row.num_tokens, row.token_first, row.adapter_slot, row.places_first,
                              row.num_places, row.adapter_first()});
     for (uint32_t i = row.adapter_first(); i < row.num_tokens; ++i)
-      adapted_.push_back({row.adapter_slot - 1, row.token_first + i, row.adapter_scale});
+      adapted_.push_back({row.adapter_slot - 1, row.token_first + i, row.adapter_scale, row.adapter_on_experts});
   }
+  const Adapted adapted = adapted_by(adapted_);
   append_adapters(&adapted_, &forward_);
   static_assert(kDecodeRowTokens <= kRingRowTokens, "rows of decode-only lists write all entries of a ring at once");
   const bool batch_invariant = is_batch_invariant(plan);
@@ -215,8 +227,8 @@ void Lowering::lower_forward(const IterationPlan& plan, LoweredStep* step) {
   }
   const bool expands = !decode_only && lower_expanded();
   step->memory = plan.moves_blocks() ? &memory_list_ : nullptr;
-  step->forward = &forward_list(static_cast<uint32_t>(plan.tokens.size()), batch_invariant, decode_only,
-                                !forward_.adapter_items.empty(), has_runs, expands ? expanded_rows_.heads() : 0);
+  step->forward = &forward_list(static_cast<uint32_t>(plan.tokens.size()), batch_invariant, decode_only, adapted,
+                                has_runs, expands ? expanded_rows_.heads() : 0);
   pack(forward_, &step->forward_words);
 }
 
@@ -279,15 +291,14 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
                          adapter_words_max(limits.samples_max) + 2 * limits.bias_entries_max +
                          uint64_t{limits.samples_max} * ceil_div(c.vocab_size, 32u);  // a mask for each row
   // With room for tools that read which experts were chosen.
-  for (const bool adapters : {false, true}) {
-    if (adapters && adapter_rank_ == 0) continue;
-    const SealedList& forward = forward_list(step_tokens_max_, false, false, adapters);
-    const SealedList& sample = sample_list(sample_rows_max_, false, adapters);
+  for (const Adapted adapted : adapted_kinds()) {
+    const SealedList& forward = forward_list(step_tokens_max_, false, false, adapted);
+    const SealedList& sample = sample_list(sample_rows_max_, false, adapted);
     out.arena_bytes = std::max(
         {out.arena_bytes, backend.arena_bytes(keep_expert_ids(forward)), backend.arena_bytes(keep_expert_ids(sample))});
     if (!expands) continue;
     const SealedList& expanded =
-        forward_list(step_tokens_max_, false, false, adapters, /*has_runs=*/false, expanded_shape_.num_heads);
+        forward_list(step_tokens_max_, false, false, adapted, /*has_runs=*/false, expanded_shape_.num_heads);
     out.arena_bytes = std::max(out.arena_bytes, backend.arena_bytes(keep_expert_ids(expanded)));
   }
   return out;

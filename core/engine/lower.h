@@ -21,9 +21,14 @@ namespace llmrt {
 // Those of a model, by KV group.
 std::vector<AttentionGroup> attention_groups(const ModelConfig& config);
 
+// What the adapters of a step's rows change: the lists of each kind have the ops for it.
+enum class Adapted : uint8_t { kNothing, kMatrices, kExperts };  // kExperts: matrices too
+
 struct ListKey {
   uint32_t bucket;
-  bool batch_invariant, decode_only, has_adapters, has_runs;
+  bool batch_invariant, decode_only;
+  Adapted adapted;
+  bool has_runs;
   uint32_t expanded_heads;  // at a time, of rows whose latents are expanded; 0: no row's are
   auto operator<=>(const ListKey&) const = default;
 };
@@ -33,6 +38,7 @@ struct AdaptedRow {
   uint32_t slot;  // of the adapter pool
   uint32_t row;
   float scale;
+  bool on_experts = false;  // the adapter changes experts
 };
 
 struct LoweredStep {
@@ -64,6 +70,8 @@ class Lowering {
 
   // Ranks that lists for rows with adapters have room for. Before the first list.
   void set_adapter_rank(uint32_t rank) { adapter_rank_ = rank; }
+  // The kinds of lists that steps may have, kNothing first: with adapters if there is a rank for them.
+  std::span<const Adapted> adapted_kinds() const;
 
   // Of all sample lists final_hidden may be read. Before the first list.
   void keep_final() { keeps_final_ = true; }
@@ -82,7 +90,8 @@ class Lowering {
 
   // The list of the bucket that holds so many.
   const SealedList& forward_list(uint32_t num_tokens, bool batch_invariant = false, bool decode_only = false,
-                                 bool has_adapters = false, bool has_runs = false, uint32_t expanded_heads = 0);
+                                 Adapted adapted = Adapted::kNothing, bool has_runs = false,
+                                 uint32_t expanded_heads = 0);
   // All of them, of a model whose latents may be expanded; else 0.
   uint32_t expanded_heads() const { return expanded_shape_.num_heads; }
   // What its lists expand.
@@ -92,7 +101,8 @@ class Lowering {
     uint32_t least = 1, most = 1;
   };
   ItemTokens decode_item_tokens(bool batch_invariant) const;
-  const SealedList& sample_list(uint32_t num_sampled, bool batch_invariant = false, bool has_adapters = false);
+  const SealedList& sample_list(uint32_t num_sampled, bool batch_invariant = false,
+                                Adapted adapted = Adapted::kNothing);
   const SealedList& memory_list() const { return memory_list_; }
   // Sizes of everything that `backend` allocates once. kv_tokens_max: an upper bound of the pool.
   StateConfig state_config(const EngineConfig& config, const PlanLimits& limits, uint64_t kv_tokens_max,

@@ -42,15 +42,14 @@ ProbeShape largest_step(const EngineConfig& config) {
 Status compile_first_lists(const EngineConfig& config, Lowering* lowering, Backend* backend) {
   std::vector<const SealedList*> lists;
   const bool invariant = config.batch_invariant;
-  for (const bool adapters : {false, true}) {
-    if (adapters && config.adapters.slots == 0) continue;
+  for (const Adapted adapted : lowering->adapted_kinds()) {
     for (const uint32_t tokens : {1u, 16u, 32u, 64u, std::min(512u, config.step_tokens_max), config.step_tokens_max})
-      lists.push_back(&lowering->forward_list(tokens, invariant, invariant || tokens == 1, adapters));
+      lists.push_back(&lowering->forward_list(tokens, invariant, invariant || tokens == 1, adapted));
     for (const uint32_t tokens : {std::min(512u, config.step_tokens_max), config.step_tokens_max})
       if (const uint32_t heads = invariant ? 0 : lowering->expanded_heads(); heads > 0)
-        lists.push_back(&lowering->forward_list(tokens, false, false, adapters, false, heads));
+        lists.push_back(&lowering->forward_list(tokens, false, false, adapted, false, heads));
     for (const uint32_t sampled : {1u, config.sample_rows_max})
-      lists.push_back(&lowering->sample_list(sampled, invariant, adapters));
+      lists.push_back(&lowering->sample_list(sampled, invariant, adapted));
   }
   return backend->compile(lists);
 }
@@ -181,10 +180,10 @@ Result<Fitted> fit(const EngineConfig& wanted, std::shared_ptr<const Model> mode
   auto lowering =
       std::make_unique<Lowering>(std::move(model), backend.caps(), config->step_tokens_max, config->sample_rows_max);
   if (keeps_final) lowering->keep_final();
-  const bool adapts = config->adapters.slots > 0;
-  if (adapts) lowering->set_adapter_rank(config->adapters.rank_max);
+  if (config->adapters.slots > 0) lowering->set_adapter_rank(config->adapters.rank_max);
+  const Adapted most = lowering->adapted_kinds().back();
   for (const SealedList* list :
-       {&lowering->forward_list(1, false, false, adapts), &lowering->sample_list(1, false, adapts)})
+       {&lowering->forward_list(1, false, false, most), &lowering->sample_list(1, false, most)})
     if (Status status = check_ops(backend, *list); !status) return status.error();
   return Fitted{*std::move(config), std::move(lowering)};
 }

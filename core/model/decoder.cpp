@@ -23,6 +23,10 @@ bool takes_adapters(const WeightGroup& group) {
          group.columns % kAdapterRankStep == 0;
 }
 
+bool takes_expert_adapters(const WeightGroup& group) {
+  return !group.by_head && group.num_experts > 0 && group.columns % kAdapterRankStep == 0;
+}
+
 void ListBuilder::add_matmul(TensorId x, WeightGroupId group, TensorId out) {
   add(Matmul{x, group, out});
   if (adapter_rank == 0) return;
@@ -102,9 +106,10 @@ TensorId draft_hidden(const OpList& list) {
 }
 
 OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens, uint32_t adapter_rank,
-                     Expansion expansion) {
+                     Expansion expansion, bool adapts_experts) {
   const ModelConfig& c = model.config;
-  ListBuilder b{model, caps, Rows::kTokens, {"forward", num_tokens, 0, {}, {}}, adapter_rank, expansion};
+  ListBuilder b{model,        caps,      Rows::kTokens, {"forward", num_tokens, 0, {}, {}},
+                adapter_rank, expansion, adapts_experts};
   StepTensors step{b.tensor("tokens", 1, DType::kI32),
                    b.tensor("positions", 1, DType::kI32),
                    b.tensor("row_slots", 1, DType::kI32),
@@ -163,10 +168,10 @@ TensorId add_logits(TensorId normed, ListBuilder* b) {
 
 }  // namespace
 
-OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled, uint32_t adapter_rank,
-                    bool keeps_final) {
+OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled, uint32_t adapter_rank, bool keeps_final,
+                    bool adapts_experts) {
   const ModelConfig& c = model.config;
-  ListBuilder b{model, caps, Rows::kSampled, {"sample", 0, num_sampled, {}, {}}, adapter_rank};
+  ListBuilder b{model, caps, Rows::kSampled, {"sample", 0, num_sampled, {}, {}}, adapter_rank, {}, adapts_experts};
   const TensorId hidden = b.list.add_tensor({"hidden", Rows::kTokens, c.width, DType::kF32, Storage::kHidden});
   const TensorId gathered = b.tensor("gathered", c.width, DType::kF32);
   b.add(GatherRows{hidden, gathered});

@@ -17,14 +17,14 @@ struct Expansion {
 };
 
 // adapter_rank: the most that an adapter may have in a part of a weight group, in lists that run rows with adapters; 0:
-// those of rows without.
+// those of rows without. adapts_experts: with it, adapters may change experts too.
 OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens, uint32_t adapter_rank = 0,
-                     Expansion expansion = {});
+                     Expansion expansion = {}, bool adapts_experts = false);
 // Moves of blocks in each KV group: no tensors, no tokens.
 OpList build_memory(uint32_t num_kv_groups);
 // keeps_final: final_hidden may be read when the list has run.
 OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled, uint32_t adapter_rank = 0,
-                    bool keeps_final = false);
+                    bool keeps_final = false, bool adapts_experts = false);
 
 // Of a sample list: what the head reads, [R, D] in the activation dtype.
 TensorId final_hidden(const OpList& list);

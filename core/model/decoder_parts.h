@@ -24,8 +24,9 @@ struct ListBuilder {
   const Caps& caps;
   Rows rows;
   OpList list;
-  uint32_t adapter_rank = 0;  // of each part of a group; 0: a list for rows without adapters
-  Expansion expansion = {};   // of latents
+  uint32_t adapter_rank = 0;    // of each part of a group; 0: a list for rows without adapters
+  Expansion expansion = {};     // of latents
+  bool adapts_experts = false;  // with it: rows' adapters may change experts too
 
   TensorId tensor(std::string name, uint32_t columns, DType dtype, Storage storage = Storage::kArena) {
     return list.add_tensor({std::move(name), rows, columns, dtype, storage});

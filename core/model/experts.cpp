@@ -26,17 +26,38 @@ class ExpertPart {
                         weights_.shared_gate, experts.rule, ids, weights});
     const TensorId in = experts.latent_width > 0 ? add_latent() : normed_;
     const TensorId activated = b_.routed("expert_act", layer_, spec_.ffn_width, b_.caps.activation_dtype);
-    b_.add(ExpertGateUp{in, ids, weights_.gate_up, num_experts, experts.by_expert, spec_.activation, activated});
+    const TensorId term = add_term(in, ids);
+    b_.add(ExpertGateUp{in, ids, weights_.gate_up, num_experts, experts.by_expert, spec_.activation, activated, term});
     const bool is_narrow = experts.latent_width > 0;
     TensorId out = b_.tensor(is_narrow ? "latent_out" : "ffn_out", layer_, is_narrow ? experts.latent_width : width(),
                              DType::kF32);
     b_.add(ExpertDown{activated, ids, weights, weights_.down, num_experts, out});
+    if (const TensorId y = shrink("expert_down_adapter", activated, ids, weights_.down, 1); y != kNoTensor)
+      b_.add(ExpertExpand{y, ids, weights, weights_.down, out});
     if (is_narrow) out = widen(out);
     return experts.shared_width > 0 ? add_shared(out) : out;
   }
 
  private:
   uint32_t width() const { return b_.model.config.width; }
+
+  // A x of the routed rows' adapters, of `parts` matrices of each expert; kNoTensor where the list has none on experts.
+  TensorId shrink(const char* what, TensorId x, TensorId ids, WeightGroupId group, uint32_t parts) {
+    if (!b_.adapts_experts || !takes_expert_adapters(b_.model.weights.groups[static_cast<size_t>(group)]))
+      return kNoTensor;
+    const TensorId y = b_.routed(what, layer_, parts * b_.adapter_rank, DType::kF32);
+    b_.add(ExpertShrink{x, ids, group, y});
+    return y;
+  }
+  // What adapters add to the products of gate and up.
+  TensorId add_term(TensorId x, TensorId ids) {
+    const uint32_t parts = has_other_half(spec_.activation) ? 2 : 1;
+    const TensorId y = shrink("expert_up_adapter", x, ids, weights_.gate_up, parts);
+    if (y == kNoTensor) return kNoTensor;
+    const TensorId term = b_.routed("expert_term", layer_, parts * spec_.ffn_width, DType::kF32);
+    b_.add(ExpertTerm{y, ids, weights_.gate_up, term});
+    return term;
+  }
 
   // What matmuls read: x is normed once more, where they take other numbers than the router.
   TensorId matmul_in() {

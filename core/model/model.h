@@ -88,6 +88,8 @@ struct Model {
 
 // Whether adapters may change the group's products: it is one matrix, in few segments.
 bool takes_adapters(const WeightGroup& group);
+// Likewise those of each expert of a stack.
+bool takes_expert_adapters(const WeightGroup& group);
 
 // Opens a GGUF file, a Hugging Face folder, or "synthetic:<shape>:<encoding>" (shapes as
 // synthetic_shapes() says; encoding any of encoding.h's names, or q4_k for the Q4_K_M mix). Maps, checks everything and

@@ -160,6 +160,7 @@ struct Request {
   // The position from which on it counts, in the prompt: what lies before is computed, and shared, as without an
   // adapter. Absent: it counts for all. The engine finds it for adapters with invocation tokens.
   std::optional<uint32_t> adapter_start = {};
+  bool adapter_on_experts = false;               // it changes experts: the engine finds it in its bytes
   std::shared_ptr<AdapterUse> adapter_use = {};  // that the engine counts it for; null: nobody asks
   RequestClass request_class = RequestClass::kInteractive;
   bool batch_invariant = false;  // its numbers may not depend on what runs beside it; evaluation implies it

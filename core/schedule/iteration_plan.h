@@ -60,8 +60,9 @@ struct PlanRow {
   uint32_t num_drafts = 0;                    // of its tokens, the last
   DraftOrigin draft_origin = DraftOrigin::kText;
   Lane lane = Lane::kInteractive;
-  float adapter_scale = 1;     // the request's own factor
-  uint32_t adapter_start = 0;  // the position from which on its tokens have the adapter
+  float adapter_scale = 1;          // the request's own factor
+  uint32_t adapter_start = 0;       // the position from which on its tokens have the adapter
+  bool adapter_on_experts = false;  // it changes experts too
 
   // The first of its tokens that has it, num_tokens where none has.
   uint32_t adapter_first() const {

@@ -86,7 +86,8 @@ void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
                  .draft_origin = sequence.drafts.origin,
                  .lane = sequence.lane(),
                  .adapter_scale = sequence.request.adapter_scale,
-                 .adapter_start = sequence.request.adapter_start.value_or(0)};
+                 .adapter_start = sequence.request.adapter_start.value_or(0),
+                 .adapter_on_experts = sequence.request.adapter_on_experts};
   for (uint32_t position = sequence.progress.computed; position < end - num_drafts; ++position) {
     const bool known = position < sequence.tokens.size();
     plan->tokens.push_back(known ? sequence.tokens[position] : kLastSampled);

@@ -33,9 +33,22 @@ std::vector<double> rows_of(const Model& model, const WeightGroup& group) {
   return rows;
 }
 
-void add_products(const AdapterGroup& group, std::vector<double>* rows) {
+// Where the rows of a part lie in its group: an expert's follow each other (by_expert), or those of all experts do.
+size_t row_of(const AdapterGroup& group, size_t index, bool by_expert) {
   size_t first = 0;
-  for (const AdapterPart& part : group.parts) {
+  if (group.num_experts == 0 || by_expert) {
+    for (size_t i = 0; i < index; ++i) first += group.parts[i].rows;
+    return first;
+  }
+  const size_t expert = index / group.num_parts(), part = index % group.num_parts();
+  for (size_t p = 0; p < part; ++p) first += group.parts[p].rows * group.num_experts;
+  return first + expert * group.parts[part].rows;
+}
+
+void add_products(const AdapterGroup& group, bool by_expert, std::vector<double>* rows) {
+  for (size_t index = 0; index < group.parts.size(); ++index) {
+    const AdapterPart& part = group.parts[index];
+    const size_t first = row_of(group, index, by_expert);
     std::vector<std::vector<float>> a(part.rank, std::vector<float>(group.columns));
     for (uint32_t j = 0; j < part.rank; ++j) read_a_row(part, j, a[j]);
     std::vector<float> b(part.rank);
@@ -45,7 +58,6 @@ void add_products(const AdapterGroup& group, std::vector<double>* rows) {
       for (uint32_t j = 0; j < part.rank; ++j)
         for (uint64_t k = 0; k < group.columns; ++k) out[k] += double{part.scale} * b[j] * a[j][k];
     }
-    first += part.rows;
   }
 }
 
@@ -73,8 +85,11 @@ int main(int argc, char** argv) {
     for (size_t g = 0; g < (*model)->weights.groups.size(); ++g) {
       std::vector<double> rows = rows_of(**model, (*model)->weights.groups[g]);
       const std::vector<double> expected = rows_of(**merged, (*merged)->weights.groups[g]);
-      if (changed != (*adapter)->groups.end() && changed->group == static_cast<WeightGroupId>(g))
-        add_products(*changed++, &rows);
+      if (changed != (*adapter)->groups.end() && changed->group == static_cast<WeightGroupId>(g)) {
+        const WeightGroup& weights = (*model)->weights.groups[g];
+        add_products(*changed, weights.segments.size() == 1, &rows);
+        ++changed;
+      }
       double most = 1e-30, difference = rows.size() == expected.size() ? 0 : INFINITY;
       for (size_t i = 0; i < std::min(rows.size(), expected.size()); ++i) {
         most = std::max(most, std::abs(expected[i]));

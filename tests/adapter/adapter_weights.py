@@ -29,10 +29,13 @@ except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
-# What adapters may change: not norms, routers, experts, convolutions, and of latent attention not the matrices by head.
+# What adapters may change: not norms, routers, convolutions, and of latent attention not the matrices by head.
 MODULES = re.compile(r"(model|backbone)\.layers\.\d+\.(self_attn|mlp|mixer|mamba|conv|feed_forward|linear_attn|shared_mlp)\."
-                     r"(shared_experts\.)?((q|k|v|o|out|in|gate|up|down|q_a|q_b|fc1_latent|fc2_latent)_proj|in_proj_\w+|"
+                     r"(shared_experts?\.)?((q|k|v|o|out|in|gate|up|down|q_a|q_b|fc1_latent|fc2_latent)_proj|in_proj_\w+|"
                      r"kv_a_proj_with_mqa|w[123]|input_linear|output_linear)\.weight")
+# Experts by matrices of each, and by one tensor for all: [E, out, in], of gpt-oss [E, in, out].
+EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)\.weight")
+STACK = re.compile(r".*\.(experts\.(gate_up|up|down)_proj|block_sparse_moe\.(input|output)_linear\.weight)")
 GGUF_FAMILIES = [name for name in FAMILIES if name != "gpt-oss"]  # whose RoPE has no key there
 
 
@@ -82,10 +85,33 @@ def write_models(family, fixture, tensors, folder, kinds):
         weights.tensors, containers.make_folder.write_safetensors = usual, written
 
 
-def write_peft(folder, config, pairs):
-    """pairs: module to A and B."""
+def flattened(a, b):
+    """A and B of all experts, as PEFT keeps those of a parameter: ranks of an expert in a row of A, experts of a rank in B."""
+    flat_a, flat_b = a.reshape(-1, a.shape[2]), np.ascontiguousarray(b.transpose(1, 2, 0).reshape(b.shape[1], -1))
+    # The product as ParamWrapper.get_delta_weight makes it (peft 0.21).
+    made = np.einsum("ore,eri->eoi", flat_b.reshape(len(flat_b), -1, len(a)), flat_a.reshape(len(a), -1, a.shape[2]))
+    assert np.allclose(made, b @ a, rtol=1e-4, atol=1e-4)
+    return flat_a, flat_b
+
+
+def peft_stacks(stacks):
+    """The module's name for each stack: a module with two parameters wraps the second around the first."""
+    names = {}
+    for parameter in stacks:
+        base, _, last = parameter.rpartition(".")
+        has_second = last in ("gate_up_proj", "up_proj") and base + ".down_proj" in stacks
+        names[parameter] = base + (".base_layer" if has_second else "")
+    return {names[parameter]: flattened(*pair) for parameter, pair in stacks.items()}
+
+
+def write_peft(folder, config, pairs, stacks=None):
+    """pairs: module to A and B; stacks: parameter to those of all experts."""
     os.makedirs(folder)
     tensors = {}
+    if stacks:
+        config = {**config, "target_parameters": sorted(stacks),
+                  "rank_pattern": {**config["rank_pattern"], **{name: a.shape[1] for name, (a, _) in stacks.items()}}}
+        pairs = {**pairs, **peft_stacks(stacks)}
     for module, (a, b) in pairs.items():
         tensors[f"base_model.model.{module}.lora_A.weight"] = a
         tensors[f"base_model.model.{module}.lora_B.weight"] = b
@@ -95,13 +121,36 @@ def write_peft(folder, config, pairs):
     return folder
 
 
-def write_gguf_adapter(path, family, config, alpha, pairs):
+def gguf_stacks(family, config, stacks):
+    """Each stack's A [E, rank, K] and B [E, N, rank] under GGUF's name; gates and other halves are two stacks there."""
+    for parameter, (a, b) in stacks.items():
+        value = b.swapaxes(1, 2) if FAMILIES[family]["arch"] == "gpt-oss" else b  # as the model's own tensors lie
+        for canonical, part in containers.gguf_tensors(family, config, {parameter: value}).items():
+            yield canonical, a, part
+
+
+def write_gguf_adapter(path, family, config, alpha, pairs, stacks):
     """B has the rows of the matrix, in GGUF's order; A its columns, which are in another order behind V heads alone."""
     writer = GGUFWriter(path, FAMILIES[family]["arch"])
     writer.add_type("adapter")
     writer.add_string("adapter.type", "lora")
     writer.add_float32("adapter.lora.alpha", alpha)
+    experts = {}
+    for module, pair in pairs.items():
+        if expert := EXPERT.fullmatch(module + ".weight"):
+            experts.setdefault(expert[1] + ".{}." + expert[3] + ".weight", {})[int(expert[2])] = pair
+    for name, of_experts in experts.items():
+        a = np.stack([of_experts[e][0] for e in range(len(of_experts))])
+        b = {name.format(e): pair[1] for e, pair in of_experts.items()}
+        ((canonical, part),) = containers.gguf_tensors(family, config, b).items()
+        writer.add_tensor(canonical + ".lora_a", np.ascontiguousarray(a, np.float32))
+        writer.add_tensor(canonical + ".lora_b", np.ascontiguousarray(part, np.float32))
+    for canonical, a, part in gguf_stacks(family, config, stacks):
+        writer.add_tensor(canonical + ".lora_a", np.ascontiguousarray(a, np.float32))
+        writer.add_tensor(canonical + ".lora_b", np.ascontiguousarray(part, np.float32))
     for module, (a, b) in pairs.items():
+        if EXPERT.fullmatch(module + ".weight"):
+            continue
         name = module + ".weight"
         is_out = module.endswith("linear_attn.out_proj")
         rows = {name: b} if is_out else containers.gguf_tensors(family, config, {name: b})
@@ -117,41 +166,91 @@ def write_gguf_adapter(path, family, config, alpha, pairs):
     return path
 
 
-def random_pairs(tensors, is_tied, random):
+def random_numbers(random, shape, columns, strength):
+    """Of A or B; `strength` 0: as large as they come."""
+    return weights.bf16(random.standard_normal(shape, np.float32) * np.float32(strength * columns**-0.5 if strength else 1))
+
+
+def random_pairs(tensors, is_tied, random, strength=0):
     """Two matrices for three of four modules, of several ranks."""
     pairs = {}
     for name, value in tensors.items():
         if (MODULES.fullmatch(name) or (name == "lm_head.weight" and not is_tied)) and value.ndim == 2 and random.random() < 0.75:
             rank = int(random.choice([1, 4, 8, 20]))
-            numbers = [weights.bf16(random.standard_normal(shape, np.float32))
+            numbers = [random_numbers(random, shape, shape[-1], strength)
                        for shape in ((rank, value.shape[1]), (value.shape[0], rank))]
             pairs[name.removesuffix(".weight")] = tuple(numbers)
     return pairs
 
 
-def check_family(checks, family, folder):
+def random_experts(tensors, is_transposed, random, strength=0):
+    """Pairs of experts with a matrix each, and stacks; all experts of three of four matrices, by one rank."""
+    pairs, stacks, ranks = {}, {}, {}
+    for name, value in tensors.items():
+        expert = EXPERT.fullmatch(name)
+        if not expert and not STACK.fullmatch(name):
+            continue
+        rank = ranks.setdefault((expert[1], expert[3]) if expert else name,
+                                int(random.choice([1, 4, 8, 20])) if random.random() < 0.75 else 0)
+        if rank == 0:
+            continue
+        before = value.shape[:-2]
+        out, columns = value.shape[-2:][::-1] if is_transposed else value.shape[-2:]
+        numbers = tuple(random_numbers(random, (*before, *shape), shape[-1], strength)
+                        for shape in ((rank, columns), (out, rank)))
+        if expert:
+            pairs[name.removesuffix(".weight")] = numbers
+        else:
+            stacks[name] = numbers
+    return pairs, stacks
+
+
+ALPHA = 12.0
+
+
+def adapted(family, strength=0):
+    """A family's fixture, its tensors, these with an adapter merged, and the adapter's pairs and stacks."""
     fixture, _ = weights.load(family)
     config, tensors = fixture["config"], weights.tensors(fixture)
     random = np.random.default_rng(sum(family.encode()))
-    pairs = random_pairs(tensors, config["tie_word_embeddings"], random)
+    pairs = random_pairs(tensors, config["tie_word_embeddings"], random, strength)
     assert len(pairs) >= 3, family
-    alpha = 12.0
+    is_transposed = FAMILIES[family]["arch"] == "gpt-oss"
+    of_experts, stacks = random_experts(tensors, is_transposed, random, strength)
+    assert bool(of_experts or stacks) == any("experts." in name or "block_sparse_moe" in name for name in tensors), family
+    pairs |= of_experts
     merged = dict(tensors)
+    for parameter, (a, b) in stacks.items():
+        added = np.float64(np.float32(ALPHA / a.shape[1])) * (b.astype(np.float64) @ a)
+        added = added.swapaxes(1, 2) if is_transposed else added
+        merged[parameter] = (tensors[parameter] + added).astype(np.float32)
     for module, (a, b) in pairs.items():
-        scale = np.float64(np.float32(alpha / len(a)))
+        scale = np.float64(np.float32(ALPHA / len(a)))
         merged[module + ".weight"] = (tensors[module + ".weight"] + scale * (b.astype(np.float64) @ a)).astype(np.float32)
+    return fixture, tensors, merged, pairs, stacks
+
+
+def write_released(folder, config, pairs, stacks):
+    """A PEFT folder under the names that released checkpoints and so adapters have."""
+    def release(all_of):
+        return {name.replace("model.", "backbone.") if config["model_type"] == "nemotron_h" else name: pair
+                for name, pair in all_of.items()}
+    released = release(pairs)
+    return write_peft(folder, {"r": 8, "lora_alpha": ALPHA, "target_modules": sorted(released),
+                               "rank_pattern": {module: len(a) for module, (a, _) in released.items()}}, released,
+                      release(stacks))
+
+
+def check_family(checks, family, folder):
+    fixture, tensors, merged, pairs, stacks = adapted(family)
+    config = fixture["config"]
     kinds = [kind for kind, skipped in (("folder", "gpt-oss-rounded"), ("gguf", "gpt-oss")) if family != skipped]
     base = write_models(family, fixture, tensors, os.path.join(folder, "base"), kinds)
     goal = write_models(family, fixture, merged, os.path.join(folder, "goal"), kinds)
-    # As released checkpoints and so adapters call them.
-    released = {module.replace("model.", "backbone.") if config["model_type"] == "nemotron_h" else module: pair
-                for module, pair in pairs.items()}
-    peft = write_peft(os.path.join(folder, "peft"),
-                      {"r": 8, "lora_alpha": alpha, "target_modules": sorted(released),
-                       "rank_pattern": {module: len(a) for module, (a, _) in released.items()}}, released)
+    peft = write_released(os.path.join(folder, "peft"), config, pairs, stacks)
     # A folder's gate and up rows in one tensor, or q, k, v and z by head, are two tensors of GGUF: no name for both there.
     adapters = {"PEFT folder": peft,
-                "GGUF adapter": write_gguf_adapter(os.path.join(folder, "adapter.gguf"), family, config, alpha, pairs)}
+                "GGUF adapter": write_gguf_adapter(os.path.join(folder, "adapter.gguf"), family, config, ALPHA, pairs, stacks)}
     has_own_names = any("input_linear" in module or "in_proj_qkvz" in module for module in pairs)
     for kind in kinds:
         digests = set()

@@ -68,7 +68,8 @@ TEST_CASE("a GGUF file that is no LoRA adapter of this model is refused by key o
   const Row kRows[] = {
       {"token_embd.weight.lora_a", "no adapter on the embedding", ErrorCode::kUnsupported},
       {"blk.0.attn_norm.weight.lora_a", "expected a matrix of attention", ErrorCode::kUnsupported},
-      {"blk.0.ffn_gate_exps.weight.lora_a", "no adapters on experts", ErrorCode::kUnsupported},
+      {"blk.0.ffn_gate_exps.weight.lora_a", "found blk.0.ffn_gate_exps.weight, which it does not have",
+       ErrorCode::kInvalidArgument},
       {"blk.1.ffn_up.weight.lora_a", "found blk.1.ffn_up.weight, which it does not have", ErrorCode::kInvalidArgument},
       {"blk.0.ffn_gate.weight.lora_a", "expected the module's B", ErrorCode::kCorruptFile},
       {".lora_a", "which it does not have", ErrorCode::kInvalidArgument},

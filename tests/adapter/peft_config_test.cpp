@@ -117,7 +117,6 @@ TEST_CASE("what llmrt does not compute is refused by the name of its field") {
       {R"("kasa_config":{"beta":1})", "kasa_config: expected none"},
       {R"("monteclora_config":{"a":1})", "monteclora_config: expected none"},
       {R"("megatron_config":{"a":1})", "megatron_config: expected none"},
-      {R"("target_parameters":["mlp.experts.gate_up_proj"])", "target_parameters: expected none"},
       {R"("ensure_weight_tying":true)", "ensure_weight_tying: expected none"},
       {R"("init_lora_weights":"pissa")", "init_lora_weights: expected a way to begin"},
       {R"("init_lora_weights":"pissa_niter_16")", "init_lora_weights: expected a way to begin"},
@@ -143,6 +142,8 @@ TEST_CASE("what llmrt does not compute is refused by the name of its field") {
       {R"("target_modules":{"q":1})", "target_modules: expected a list"},
       {R"("use_rslora":1)", "use_rslora: expected true or false"},
       {R"("layers_to_transform":["a"])", "layers_to_transform: expected integers"},
+      {R"("target_parameters":"mlp.experts.gate_up_proj")", "target_parameters: expected a list of names"},
+      {R"("target_parameters":[3])", "target_parameters: expected names, found 3"},
   };
   for (const auto& [members, message] : kBad) expect_refused(members, message, ErrorCode::kCorruptFile);
   for (const char* start : {"true", "false", "\"gaussian\"", "\"eva\"", "\"orthogonal\"", "\"mica\"", "null"})

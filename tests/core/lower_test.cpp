@@ -2,6 +2,7 @@
 #include "core/engine/lower.h"
 
 #include <algorithm>
+#include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <map>
@@ -765,10 +766,52 @@ TEST_CASE("rows before their adapters' starts run the lists of steps without ada
   }
   LoweredStep step;
   lowering.lower(plan, &step);
-  CHECK(step.forward == &lowering.forward_list(2, false, true, false));
+  CHECK(step.forward == &lowering.forward_list(2, false, true));
   plan.rows[1].adapter_start = 3;
   lowering.lower(plan, &step);
-  CHECK(step.forward == &lowering.forward_list(2, false, true, true));
+  CHECK(step.forward == &lowering.forward_list(2, false, true, Adapted::kMatrices));
+}
+
+TEST_CASE("only steps with an adapter on experts run lists that have the ops for it") {
+  const auto made = make_synthetic("synthetic:qwen3-30b-a3b:q8_0");
+  REQUIRE(made.ok());
+  const auto& model = *made;
+  const size_t num_layers = model->config.num_layers();
+  Lowering lowering(model, measured_caps(), 64, 16);
+  CHECK(lowering.adapted_kinds().size() == 1);
+  lowering.set_adapter_rank(16);
+  CHECK(lowering.adapted_kinds().size() == 3);
+  Lowering dense(make_fake_model(), measured_caps(), 64, 16);
+  dense.set_adapter_rank(16);
+  CHECK(dense.adapted_kinds().size() == 2);
+  lowering.state_config({}, PlanLimits(), 1 << 16, kDevice);
+  // How many ops add to experts, and how many experts' first products take what is added.
+  const auto counts = [](const OpList& list) {
+    std::array<size_t, 3> found = {};
+    for (const Op& op : list.ops) {
+      found[0] += std::holds_alternative<ExpertShrink>(op);
+      found[1] += std::holds_alternative<ExpertExpand>(op);
+      if (const auto* gate_up = std::get_if<ExpertGateUp>(&op)) found[2] += gate_up->term != kNoTensor;
+    }
+    return found;
+  };
+  using Counts = std::array<size_t, 3>;
+  IterationPlan plan = decode_plan(2, 3);
+  for (PlanRow& row : plan.rows) row.adapter_slot = row.slot + 1;
+  LoweredStep step;
+  lowering.lower(plan, &step);
+  CHECK(step.forward == &lowering.forward_list(2, false, true, Adapted::kMatrices));
+  CHECK(counts(step.forward->list) == Counts{});
+  plan.rows[1].adapter_on_experts = true;
+  lowering.lower(plan, &step);
+  CHECK(step.forward == &lowering.forward_list(2, false, true, Adapted::kExperts));
+  // The last layer's experts are in the sample list.
+  CHECK(counts(step.forward->list) == Counts{2 * (num_layers - 1), num_layers - 1, num_layers - 1});
+  CHECK(counts(lowering.sample_list(2, false, Adapted::kExperts).list) == Counts{2, 1, 1});
+  CHECK(counts(lowering.sample_list(2, false, Adapted::kMatrices).list) == Counts{});
+  plan.rows[1].adapter_start = 4;  // not yet
+  lowering.lower(plan, &step);
+  CHECK(step.forward == &lowering.forward_list(2, false, true, Adapted::kMatrices));
 }
 
 TEST_CASE("a kind of tail that no op computes is refused by name") {

@@ -252,6 +252,27 @@ std::optional<uint32_t> adapter_of(uint32_t slot) {
   return slot == 2 ? 1u : 0u;
 }
 
+// Adapter 0 changes all experts of a stack, each by matrices of its own. Adapter 1 changes all but the first.
+AdapterOf random_expert_adapter(const Model& model, uint32_t slot, WeightGroupId id, std::mt19937_64& rng) {
+  const WeightGroup& group = model.weights.groups[static_cast<size_t>(id)];
+  uint32_t num_parts = 1;
+  for (size_t i = 0; i < model.layers.size(); ++i)
+    if (model.layers[i].gate_up == id) num_parts = has_other_half(model.config.layers[i].activation) ? 2 : 1;
+  AdapterOf adapter{slot, id, {}, slot, group.num_experts - slot};
+  for (uint32_t p = 0; p < num_parts; ++p) {
+    AdapterPart part;
+    part.num_rows = static_cast<uint32_t>(group.rows / group.num_experts / num_parts);
+    part.scale = 0.5f;
+    part.rank = 1 + static_cast<uint32_t>(rng() % kAdapterRank);
+    part.a =
+        random_normal(rng, adapter.num_experts * part.rank * group.columns, 1 / std::sqrt(group.columns), DType::kBF16);
+    part.b = random_normal(rng, size_t{adapter.num_experts} * part.rank * part.num_rows, 1 / std::sqrt(part.rank),
+                           DType::kBF16);
+    adapter.parts.push_back(std::move(part));
+  }
+  return adapter;
+}
+
 // Adapter 0 changes every group that takes one, all parts by ranks of their own. Adapter 1 leaves every third group as
 // it is and the first part of the others.
 std::vector<AdapterOf> random_adapters(const Model& model, std::mt19937_64& rng) {
@@ -259,6 +280,10 @@ std::vector<AdapterOf> random_adapters(const Model& model, std::mt19937_64& rng)
   for (uint32_t slot = 0; slot < 2; ++slot)
     for (size_t g = 0; g < model.weights.groups.size(); ++g) {
       const WeightGroup& group = model.weights.groups[g];
+      if (takes_expert_adapters(group)) {
+        adapters.push_back(random_expert_adapter(model, slot, static_cast<WeightGroupId>(g), rng));
+        continue;
+      }
       if (!takes_adapters(group) || (slot == 1 && g % 3 == 0)) continue;
       AdapterOf& adapter = adapters.emplace_back(AdapterOf{slot, static_cast<WeightGroupId>(g), {}});
       for (size_t p = 0; p < group.segments.size(); ++p) {
@@ -334,7 +359,8 @@ Step decoder_step(const Model& model, const Numbers& numbers, uint32_t bucket, c
   const uint32_t adapter_rank = numbers.with_adapters ? kAdapterRank : 0;
   Step step;
   const auto expanded_group = static_cast<uint32_t>(cache_groups(model.config.layers).size());
-  step.forward = build_forward(model, caps, bucket, adapter_rank, {expanded_group, numbers.expanded_heads});
+  step.forward =
+      build_forward(model, caps, bucket, adapter_rank, {expanded_group, numbers.expanded_heads}, numbers.with_adapters);
   if (numbers.expanded_heads > 0) step.forward_inputs.num_absorbed = 0;
   for (const RowPlan& row : rows) {
     const uint32_t row_idx = step.add_row(row.slot, row.start, static_cast<uint32_t>(row.tokens.size()), row.tokens);
@@ -353,7 +379,7 @@ Step decoder_step(const Model& model, const Numbers& numbers, uint32_t bucket, c
       step.sample_inputs.records.push_back(
           {row.slot, static_cast<uint32_t>(step.forward_inputs.tokens.size()) - 1, output_position});
   }
-  step.sample = build_sample(model, caps, 4, adapter_rank);
+  step.sample = build_sample(model, caps, 4, adapter_rank, /*keeps_final=*/false, numbers.with_adapters);
   if (numbers.with_adapters) add_adapters(rows, &step);
   // A post norm makes what a part computes, and its error, as large as the stream.
   const bool has_post_norms = std::ranges::any_of(model.config.layers, &LayerSpec::attention_post_norm);

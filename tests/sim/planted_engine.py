@@ -110,7 +110,7 @@ BUGS = [
     ("blocks behind an invocation under the model's key", "core/schedule/prefixes.cpp",
      "std::exchange(*place_, INT32_MIN + static_cast<int32_t>(request.adapter_id))", "*place_"),
     ("an adapter before its invocation", "core/schedule/plan_writer.cpp",
-     ".adapter_start = sequence.request.adapter_start.value_or(0)}", ".adapter_start = 0}"),
+     ".adapter_start = sequence.request.adapter_start.value_or(0),", ".adapter_start = 0,"),
     ("a key without what came before", "core/kv/radix_prefix_cache.cpp",
      "if (a.parent != b.parent) return a.parent < b.parent;", ""),
     ("a copied block lacks its last token", "core/schedule/plan_writer.cpp",

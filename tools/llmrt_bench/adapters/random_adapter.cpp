@@ -90,7 +90,7 @@ Adapter make_random_adapter(const Model& model, uint32_t rank, uint64_t seed) {
     const WeightGroup& group = model.weights.groups[g];
     const auto id = static_cast<WeightGroupId>(g);
     if (!takes_adapters(group) || id == model.head) continue;
-    AdapterGroup changed{id, group.columns, {}};
+    AdapterGroup changed{id, group.columns, 0, {}};
     for (const RowSegment& segment : group.segments) {
       AdapterPart& part = changed.parts.emplace_back();
       part.rows = segment.num_rows;

@@ -34,10 +34,11 @@ std::vector<const SealedList*> lists_of(uint32_t tokens_max, bool has_invariant,
     lists.push_back(&lowering->forward_list(size));
     lists.push_back(&lowering->forward_list(size, false, true));
     lists.push_back(&lowering->sample_list(size));
-    lists.push_back(&lowering->forward_list(size, false, false, true));
-    lists.push_back(&lowering->sample_list(size, false, true));
+    lists.push_back(&lowering->forward_list(size, false, false, Adapted::kMatrices));
+    lists.push_back(&lowering->sample_list(size, false, Adapted::kMatrices));
     if (lowering->expanded_heads() > 0)
-      lists.push_back(&lowering->forward_list(size, false, false, false, false, lowering->expanded_heads()));
+      lists.push_back(
+          &lowering->forward_list(size, false, false, Adapted::kNothing, false, lowering->expanded_heads()));
     if (!has_invariant) continue;
     lists.push_back(&lowering->forward_list(size, true, true));
     lists.push_back(&lowering->sample_list(size, true));
