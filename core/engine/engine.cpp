@@ -129,6 +129,7 @@ struct Engine::Impl {
 
   mutable std::mutex stats_mutex;
   EngineStats shared_stats;   // a copy for other threads, renewed every tick
+  EngineLoad shared_load;     // likewise
   std::optional<Error> lost;  // why no step can run any more
   double plan_ms = 0, device_ms = 0, wall_ms = 0, mask_wait_ms = 0;
   std::vector<float> hidden;     // of the last step's samples
@@ -533,7 +534,16 @@ void Engine::Impl::hand_over_traces() {
 void Engine::Impl::publish() {
   const EngineStats& stats = scheduler->stats();
   monitor.sample(saturation_sample(stats), clock->now_ns());
+  const Scheduler::Load load = scheduler->load();
   std::lock_guard lock(stats_mutex);
+  shared_load = {.num_running = stats.num_running,
+                 .num_waiting = stats.num_waiting,
+                 .waiting_tokens = stats.queue_tokens,
+                 .prompt_tokens_left = load.prompt_tokens_left,
+                 .blocks_free = stats.blocks_free,
+                 .prefill_tokens_ms = load.prefill_tokens_ms,
+                 .decode_ms = load.decode_ms,
+                 .decode_more_ms = load.decode_more_ms};
   shared_stats = stats;
   shared_stats.plan_ms = plan_ms;
   shared_stats.device_ms = device_ms;
@@ -790,6 +800,17 @@ EngineStats Engine::stats() const {
   EngineStats stats = impl_->shared_stats;
   stats.num_rejected += impl_->num_refused.load();
   return stats;
+}
+
+EngineLoad Engine::load() const {
+  EngineLoad load;
+  {
+    std::lock_guard lock(impl_->stats_mutex);
+    load = impl_->shared_load;
+  }
+  load.waiting_tokens += impl_->inbox_tokens.load();
+  load.num_waiting += static_cast<uint32_t>(impl_->inbox_branches.load());
+  return load;
 }
 
 const MemoryPlan& Engine::memory_plan() const {

@@ -16,6 +16,7 @@
 #include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/engine/draft_parts.h"
+#include "core/engine/engine_load.h"
 #include "core/engine/engine_config.h"
 #include "core/log/log.h"
 #include "core/metrics/engine_stats.h"
@@ -89,6 +90,7 @@ class Engine {
   std::optional<StalledStep> stalled() const;
 
   EngineStats stats() const;              // a consistent copy
+  EngineLoad load() const;                // likewise, and small
   const MemoryPlan& memory_plan() const;  // every term of the KV pool's size
   const EngineConfig& config() const;
   const Model& model() const;

@@ -137,6 +137,25 @@ const DraftStats& Scheduler::draft_stats() const {
   return flows_->drafts.stats();
 }
 
+Scheduler::Load Scheduler::load() const {
+  Load load;
+  uint64_t num_rows = 0;
+  for (const Sequence* row : owners_->running.rows()) {
+    ++num_rows;
+    load.context_tokens += row->progress.computed;
+    if (row->gap() > 1) load.prompt_tokens_left += row->gap();
+  }
+  const CostModel& cost = owners_->pace.cost();
+  load.prefill_tokens_ms = cost.prefill_rate(owners_->config.step_tokens_max);
+  if (!cost.knows_steps()) return load;
+  StepWork work{.tokens = num_rows, .decode_keys = load.context_tokens + num_rows};
+  if (num_rows > 0) load.decode_ms = cost.step_ms(work);
+  work.tokens += 1;
+  work.decode_keys += num_rows > 0 ? load.context_tokens / num_rows + 1 : 1;
+  load.decode_more_ms = cost.step_ms(work);
+  return load;
+}
+
 Status Scheduler::check_books() const {
   const SchedulerOwners& o = *owners_;
   return audit(o.kv, o.branches, o.waiting, o.running, o.batches, o.plans);

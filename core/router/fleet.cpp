@@ -1,0 +1,346 @@
+#include "core/router/fleet.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/check.h"
+
+namespace llmrt {
+namespace {
+
+// So many failures within so long, and an engine is left out for a while.
+constexpr uint32_t kFailuresMax = 3;
+constexpr TimeNs kFailuresWithin = 60'000'000'000, kOutFirst = 30'000'000'000, kOutMost = 1'800'000'000'000;
+
+PlacementAsk ask_of(const Request& request) {
+  PlacementAsk ask;
+  ask.prompt_tokens = request.prompt.size() + request.begun.size();
+  ask.answer_tokens =
+      uint64_t{request.n} * (request.max_tokens - std::min<size_t>(request.max_tokens, request.begun.size()));
+  ask.num_branches = request.n;
+  ask.batch_invariant = request.batch_invariant || request.request_class == RequestClass::kEvaluation;
+  ask.has_adapter = request.adapter_id != 0;
+  ask.wants_draft_model = request.speculation && request.speculation->by_model;
+  return ask;
+}
+
+bool is_engines_fault(const TokenEvent& event) {
+  if (event.finish != FinishReason::kError || !event.error) return false;
+  return event.error->code == ErrorCode::kDeviceLost || event.error->code == ErrorCode::kInternal ||
+         event.error->code == ErrorCode::kOutOfMemory;
+}
+
+}  // namespace
+
+// A client's request wherever it is: what its engines tell goes on to the client under the ids that it was given first.
+class Fleet::Flow final : public EventSink, public std::enable_shared_from_this<Flow> {
+ public:
+  Flow(Fleet* fleet, Request request) : fleet_(fleet), client_(std::move(request.sink)), request_(std::move(request)) {
+    branches_.resize(request_.n);
+  }
+
+  const Request& request() const { return request_; }
+
+  // Called by the thread of the engine that has the branches.
+  void on_events(std::span<const TokenEvent> events) override {
+    for (size_t first = 0, end = 0; first < events.size(); first = end) {
+      while (end < events.size() && events[end].branch == events[first].branch) ++end;
+      take(events.subspan(first, end - first), events[first].branch);
+    }
+  }
+  // In order, of one branch. What its engine's end ends may go on elsewhere: then the client hears nothing of it.
+  void take(std::span<const TokenEvent> events, uint32_t branch_idx) {
+    std::vector<TokenEvent> told(events.begin(), events.end());
+    std::optional<Error> fault;
+    {
+      std::lock_guard lock(mutex_);
+      if (is_engines_fault(told.back())) {
+        fault = told.back().error;
+        for (const TokenEvent& event : std::span(told).first(told.size() - 1)) note(event, branch_idx);
+      } else {
+        for (const TokenEvent& event : told) note(event, branch_idx);
+      }
+    }
+    if (fault && fleet_->move(*this, branch_idx, *fault)) told.pop_back();
+    if (!client_ || told.empty()) return;
+    const RequestId id = first_id();
+    for (TokenEvent& event : told) {
+      event.request_id = id + branch_idx;
+      event.branch = branch_idx;
+    }
+    client_->on_events(told);
+  }
+
+  // The engine's submit of all branches, behind which their events wait for the ids.
+  template <class Submit>
+  Result<RequestId> begin(size_t worker, Submit submit) {
+    std::lock_guard lock(mutex_);
+    Request copy = request_;
+    copy.sink = shared_from_this();
+    const Result<RequestId> id = submit(std::move(copy));
+    if (!id) return id;
+    first_id_ = *id;
+    for (uint32_t i = 0; i < branches_.size(); ++i) {
+      branches_[i].worker = worker;
+      branches_[i].id = *id + i;
+    }
+    return id;
+  }
+  // Likewise of a branch that goes on.
+  template <class Submit>
+  Status go_on(size_t worker, uint32_t branch_idx, Request rest, Submit submit) {
+    std::lock_guard lock(mutex_);
+    Branch& branch = branches_[branch_idx];
+    if (branch.is_cancelled) return make_error(ErrorCode::kCancelled, "nobody waits for it");
+    const Result<RequestId> id = submit(std::move(rest));
+    if (!id) return id.error();
+    branch.worker = worker;
+    branch.id = *id;
+    return {};
+  }
+
+  // The request that makes the rest of a branch; nothing: it cannot go on elsewhere.
+  std::optional<Request> rest_of(uint32_t branch_idx) {
+    std::lock_guard lock(mutex_);
+    const Branch& branch = branches_[branch_idx];
+    if (branch.is_cancelled || request_.beam || request_.max_tokens == 0) return std::nullopt;
+    if (branch.has_told && request_.sampling.prompt_logprobs) return std::nullopt;
+    Request rest = request_;
+    rest.n = 1;
+    rest.sampling.branch += branch_idx;
+    rest.begun.insert(rest.begun.end(), branch.tokens.begin(), branch.tokens.end());
+    rest.sink = std::make_shared<BranchSink>(shared_from_this(), branch_idx);
+    return rest;
+  }
+
+  struct Place {
+    size_t worker;
+    RequestId id;
+  };
+  Place place_of(uint32_t branch_idx, bool cancels = false) {
+    std::lock_guard lock(mutex_);
+    Branch& branch = branches_[branch_idx];
+    branch.is_cancelled |= cancels;
+    return {branch.worker, branch.id};
+  }
+  RequestId first_id() const {
+    std::lock_guard lock(mutex_);
+    return first_id_;
+  }
+
+ private:
+  struct Branch {
+    size_t worker = 0;
+    RequestId id = 0;             // there
+    std::vector<int32_t> tokens;  // that were told
+    bool has_told = false;        // anything
+    bool is_cancelled = false;
+  };
+  // Of a branch that goes on alone.
+  class BranchSink final : public EventSink {
+   public:
+    BranchSink(std::shared_ptr<Flow> flow, uint32_t branch_idx) : flow_(std::move(flow)), branch_idx_(branch_idx) {}
+    void on_events(std::span<const TokenEvent> events) override { flow_->take(events, branch_idx_); }
+
+   private:
+    const std::shared_ptr<Flow> flow_;
+    const uint32_t branch_idx_;
+  };
+
+  void note(const TokenEvent& event, uint32_t branch_idx) {  // locked
+    Branch& branch = branches_[branch_idx];
+    branch.has_told = true;
+    if (event.token >= 0 && !event.is_prompt) branch.tokens.push_back(event.token);
+  }
+
+  Fleet* const fleet_;
+  const std::shared_ptr<EventSink> client_;
+  const Request request_;
+  mutable std::mutex mutex_;  // of what follows; taken before the fleet's
+  std::vector<Branch> branches_;
+  RequestId first_id_ = 0;
+};
+
+Fleet::Fleet(std::vector<Worker> workers, const PlacementConfig& config, const Clock* clock, std::shared_ptr<Log> log)
+    : workers_(std::move(workers)), config_(config), clock_(clock), log_(std::move(log)) {
+  LLMRT_CHECK(!workers_.empty(), "an engine at least");
+  const auto last_id = std::make_shared<std::atomic<RequestId>>(0);
+  for (const Worker& worker : workers_) {
+    const Engine& engine = *worker.engine;
+    WorkerFacts limits;
+    limits.context_max = engine.config().context_max;
+    limits.block_tokens = engine.memory_plan().block_tokens;
+    limits.blocks_total = engine.memory_plan().num_blocks;
+    limits.sequences_max = engine.config().sequences_max;
+    limits.batch_invariant = worker.engine->backend().caps().batch_invariant;
+    limits.has_draft_model = engine.draft_model() != nullptr;
+    limits.adapter_slots = engine.config().adapters.slots;
+    limits_.push_back(std::move(limits));
+    states_.push_back({.figures = {.name = worker.name}});
+    worker.engine->set_ids(last_id);
+  }
+}
+Fleet::~Fleet() = default;
+
+WorkerFacts Fleet::facts_of(size_t worker, TimeNs now) const {
+  WorkerFacts facts = limits_[worker];
+  const State& state = states_[worker];
+  if (state.figures.is_lost)
+    facts.unusable = "its engine is lost";
+  else if (state.figures.is_drained)
+    facts.unusable = "it is drained";
+  else if (state.out_until_ns > now)
+    facts.unusable = "its requests have failed lately";
+  const EngineLoad load = workers_[worker].engine->load();
+  facts.num_running = load.num_running;
+  facts.num_waiting = load.num_waiting;
+  facts.waiting_tokens = load.waiting_tokens;
+  facts.prompt_tokens_left = load.prompt_tokens_left;
+  facts.blocks_free = load.blocks_free;
+  facts.prefill_tokens_ms = load.prefill_tokens_ms;
+  facts.decode_ms = load.decode_ms;
+  facts.decode_more_ms = load.decode_more_ms;
+  return facts;
+}
+
+Result<uint32_t> Fleet::choose(const Request& request, std::string_view why) {
+  const TimeNs now = clock_->now_ns();
+  std::vector<WorkerFacts> facts;
+  std::vector<std::string> names;
+  bool is_any_left = false;
+  {
+    std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      facts.push_back(facts_of(i, now));
+      names.push_back(workers_[i].name);
+      is_any_left |= !states_[i].figures.is_lost;
+    }
+    // Better one that has failed than none.
+    if (std::ranges::none_of(facts, [](const WorkerFacts& worker) { return worker.unusable.empty(); }))
+      for (size_t i = 0; i < facts.size(); ++i)
+        if (!states_[i].figures.is_lost && !states_[i].figures.is_drained) facts[i].unusable.clear();
+  }
+  const PlacementChoice choice = place(config_, ask_of(request), facts, turn_++);
+  if (choice.worker) {
+    if (told_) told_(why, *choice.worker, choice);
+    return *choice.worker;
+  }
+  return make_error(is_any_left ? ErrorCode::kUnsupported : ErrorCode::kDeviceLost,
+                    "no device can serve the request: {}", describe(choice, names));
+}
+
+Result<RequestId> Fleet::submit(Request request) {
+  const auto flow = std::make_shared<Flow>(this, std::move(request));
+  while (true) {
+    const Result<uint32_t> worker = choose(flow->request(), "placed");
+    if (!worker) return worker.error();
+    const Result<RequestId> id = flow->begin(*worker, [&](Request copy) -> Result<RequestId> {
+      const uint32_t n = copy.n;
+      Result<RequestId> given = workers_[*worker].engine->submit(std::move(copy));
+      if (!given) return given;
+      std::lock_guard lock(mutex_);
+      for (uint32_t branch = 0; branch < n; ++branch) places_[*given + branch] = {flow, branch};
+      states_[*worker].figures.num_placed += n;
+      return given;
+    });
+    // Its thread is about to say so.
+    if (!id && id.error().code == ErrorCode::kDeviceLost && lose(*worker) > 0) continue;
+    return id;
+  }
+}
+
+// On the thread of the engine that ends the branch.
+bool Fleet::move(Flow& flow, uint32_t branch, const Error& error) {
+  const size_t from = flow.place_of(branch).worker;
+  if (error.code == ErrorCode::kDeviceLost) lose(from);  // it ends all that it has, and takes no more
+  note_failure(from);
+  const std::optional<Request> rest = flow.rest_of(branch);
+  while (rest) {
+    const Result<uint32_t> worker = choose(*rest, fmt::format("moved from {}", workers_[from].name));
+    if (!worker || *worker == from) return false;
+    const Status moved = flow.go_on(*worker, branch, *rest,
+                                    [&](Request copy) { return workers_[*worker].engine->submit(std::move(copy)); });
+    if (!moved && moved.error().code == ErrorCode::kDeviceLost && lose(*worker) > 0) continue;
+    if (!moved) return false;
+    std::lock_guard lock(mutex_);
+    ++states_[*worker].figures.num_placed;
+    ++states_[*worker].figures.num_moved_in;
+    ++num_moved_;
+    return true;
+  }
+  return false;
+}
+
+void Fleet::note_failure(size_t worker) {
+  const TimeNs now = clock_->now_ns();
+  std::lock_guard lock(mutex_);
+  State& state = states_[worker];
+  ++state.figures.num_failed;
+  if (state.figures.is_lost) return;
+  if (state.num_failures == 0 || now - state.failure_ns > kFailuresWithin) {
+    state.num_failures = 0;
+    state.failure_ns = now;
+  }
+  if (++state.num_failures < kFailuresMax) return;
+  state.num_failures = 0;
+  state.out_ns = state.out_ns == 0 ? kOutFirst : std::min(2 * state.out_ns, kOutMost);
+  state.out_until_ns = now + state.out_ns;
+  log_->warn("{}: {} requests have failed: it takes none for {} s", workers_[worker].name, kFailuresMax,
+             state.out_ns / 1'000'000'000);
+}
+
+// Where the branch that a client knows by this id is now.
+std::optional<std::pair<Engine*, RequestId>> Fleet::find(RequestId id, bool cancels) const {
+  Place place;
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = places_.find(id);
+    if (it == places_.end()) return std::nullopt;
+    place = it->second;
+  }
+  const Flow::Place now = place.flow->place_of(place.branch, cancels);
+  return std::pair(workers_[now.worker].engine, now.id);
+}
+
+void Fleet::forget(RequestId id) {
+  Place gone;  // destroyed without the lock
+  std::lock_guard lock(mutex_);
+  const auto it = places_.find(id);
+  if (it == places_.end()) return;
+  gone = std::move(it->second);
+  places_.erase(it);
+}
+
+void Fleet::cancel(RequestId id, const SentTimes& sent, FinishReason why) {
+  if (const auto found = find(id, /*cancels=*/true)) found->first->cancel(found->second, sent, why);
+  forget(id);
+}
+void Fleet::set_paused(RequestId id, bool is_paused) {
+  if (const auto found = find(id)) found->first->set_paused(found->second, is_paused);
+}
+void Fleet::drained(RequestId id, const SentTimes& sent) {
+  if (const auto found = find(id)) found->first->drained(found->second, sent);
+  forget(id);
+}
+
+size_t Fleet::lose(size_t worker) {
+  std::lock_guard lock(mutex_);
+  states_[worker].figures.is_lost = true;
+  return static_cast<size_t>(std::ranges::count_if(states_, [](const State& state) { return !state.figures.is_lost; }));
+}
+
+void Fleet::drain(size_t worker, bool is_drained) {
+  std::lock_guard lock(mutex_);
+  states_[worker].figures.is_drained = is_drained;
+}
+
+std::vector<FleetWorkerFigures> Fleet::figures() const {
+  std::lock_guard lock(mutex_);
+  std::vector<FleetWorkerFigures> all;
+  for (const State& state : states_) all.push_back(state.figures);
+  return all;
+}
+
+}  // namespace llmrt

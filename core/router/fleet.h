@@ -1,0 +1,103 @@
+// Several engines of one model, on unlike devices, as one. A request goes to the engine that place() chooses. When an
+// engine is lost, the answers that it was making go on elsewhere from the tokens that their clients have: noise is a
+// function of place and seed, so the text is what it would have been, up to where two logits are as good as equal.
+//
+// Which answers go on: those that draw tokens, without beams, and without log-probabilities of prompt tokens once some
+// were told. The others end with the engine's error, as do all when no other engine can take them.
+//
+// An engine that fails takes no more requests. One whose requests fail without it is left out for a while, twice as
+// long each time (PlacementTerms, "errors"); then a request tries it.
+//
+// Thread-safe. Methods do not block, and may be called on an engine's thread.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/engine/engine.h"
+#include "core/log/log.h"
+#include "core/router/placement.h"
+
+namespace llmrt {
+
+// What the fleet has done with a worker, for reports.
+struct FleetWorkerFigures {
+  std::string name;
+  uint64_t num_placed = 0;    // branches, those that came from elsewhere among them
+  uint64_t num_moved_in = 0;  // of these: from an engine that was lost
+  uint64_t num_failed = 0;    // requests that ended with an error of the engine
+  bool is_lost = false, is_drained = false;
+};
+
+class Fleet {
+ public:
+  struct Worker {
+    std::string name;  // of its device
+    Engine* engine;    // outlives the fleet's last call
+  };
+  // The engines share ids from here on (Engine::set_ids).
+  Fleet(std::vector<Worker> workers, const PlacementConfig& config, const Clock* clock,
+        std::shared_ptr<Log> log = silent_log());
+  ~Fleet();
+
+  // As the engine's, but for the errors: invalid_argument or unsupported, with each worker's reason, where none can
+  // ever serve the request; device_lost where none is left.
+  Result<RequestId> submit(Request request);
+  void cancel(RequestId id, const SentTimes& sent = {}, FinishReason why = FinishReason::kCancelled);
+  void set_paused(RequestId id, bool is_paused);
+  void drained(RequestId id, const SentTimes& sent = {});
+
+  // Told of each decision with all of its terms: "placed" or "moved from <worker>". Before the first submit; any
+  // thread.
+  using Told = std::function<void(std::string_view why, uint32_t worker, const PlacementChoice& choice)>;
+  void on_choice(Told told) { told_ = std::move(told); }
+
+  // The engine can serve no more; its thread has ended every request by now. How many are left.
+  size_t lose(size_t worker);
+  // Takes no new requests from now on; those that it has are answered.
+  void drain(size_t worker, bool is_drained);
+
+  size_t size() const { return workers_.size(); }
+  std::vector<FleetWorkerFigures> figures() const;
+  uint64_t num_moved() const { return num_moved_; }  // branches that went on elsewhere
+
+ private:
+  class Flow;
+  struct Place {  // of a branch that a client knows by its first id
+    std::shared_ptr<Flow> flow;
+    uint32_t branch;
+  };
+  struct State {
+    FleetWorkerFigures figures;
+    TimeNs out_until_ns = 0;  // failed lately
+    TimeNs out_ns = 0;        // for so long the last time
+    uint32_t num_failures = 0;
+    TimeNs failure_ns = 0;  // the first of these
+  };
+
+  WorkerFacts facts_of(size_t worker, TimeNs now) const;  // locked
+  Result<uint32_t> choose(const Request& request, std::string_view why);
+  void note_failure(size_t worker);
+  bool move(Flow& flow, uint32_t branch, const Error& error);
+  void forget(RequestId id);
+  std::optional<std::pair<Engine*, RequestId>> find(RequestId id, bool cancels = false) const;
+
+  const std::vector<Worker> workers_;
+  const PlacementConfig config_;
+  const Clock* const clock_;
+  const std::shared_ptr<Log> log_;
+  std::vector<WorkerFacts> limits_;
+  Told told_;
+  std::atomic<uint64_t> turn_{0}, num_moved_{0};
+  mutable std::mutex mutex_;  // of what follows; no engine's submit is called under it
+  std::vector<State> states_;
+  std::unordered_map<RequestId, Place> places_;  // by the first id
+};
+
+}  // namespace llmrt

@@ -1,0 +1,271 @@
+// Aim: engines of one model are one: an answer is what it would be alone, wherever it is made and though engines are
+// lost on the way, each is told once and in order, and the books of all engines balance.
+// Method: engines over fakes, some of which are lost at a step; answers against those of the fake model alone.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <random>
+#include <thread>
+
+#include "core/engine/engine_thread.h"
+#include "core/router/fleet.h"
+#include "tests/fakes/fake_backend.h"
+#include "tests/fakes/fake_model.h"
+#include "tests/fakes/sim_clock.h"
+
+namespace llmrt::test {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+struct Client final : EventSink {
+  void on_events(std::span<const TokenEvent> events) override {
+    std::lock_guard lock(mutex);
+    for (const TokenEvent& event : events) {
+      if (event.branch >= answers.size()) answers.resize(event.branch + 1);
+      if (first_id != 0) ids_are_right &= event.request_id == first_id + event.branch;
+      FakeAnswer& answer = answers[event.branch];
+      came_behind_end |= answer.finish != FinishReason::kNone;
+      if (event.token >= 0 && !event.is_prompt) answer.tokens.push_back(event.token);
+      if (event.finish == FinishReason::kNone) continue;
+      answer.finish = event.finish;
+      ++num_over;
+      if (event.error) error = event.error;
+    }
+  }
+  std::mutex mutex;
+  std::vector<FakeAnswer> answers;
+  RequestId first_id = 0;
+  uint32_t num_over = 0;
+  bool ids_are_right = true, came_behind_end = false;
+  std::optional<Error> error;
+};
+
+EngineConfig small_config() {
+  EngineConfig config;
+  config.context_max = 200;
+  config.kv_tokens = 40 * 16;
+  config.sequences_max = 8;
+  config.penalty_rows_max = 8;
+  config.audit_steps = 1;
+  return config;
+}
+
+// Engines that are ticked in turn.
+struct Bed {
+  explicit Bed(const std::vector<FakeBackendConfig>& backends, const PlacementConfig& config = {},
+               EngineConfig engine = small_config()) {
+    std::vector<Fleet::Worker> workers;
+    for (const FakeBackendConfig& backend : backends) {
+      auto made = Engine::create(engine, make_fake_model(), make_fake_tokenizer(),
+                                 std::make_unique<FakeBackend>(backend), &clock, {});
+      REQUIRE(made.ok());
+      engines.push_back(*std::move(made));
+      workers.push_back({"fake:" + std::to_string(workers.size()), engines.back().get()});
+    }
+    is_lost.resize(engines.size());
+    fleet = std::make_unique<Fleet>(std::move(workers), config, &clock);
+  }
+
+  std::shared_ptr<Client> send(Request request) {
+    auto client = std::make_shared<Client>();
+    request.sink = client;
+    const Result<RequestId> id = fleet->submit(std::move(request));
+    INFO((id ? "" : id.error().message));
+    REQUIRE(id.ok());
+    std::lock_guard lock(client->mutex);
+    client->first_id = *id;
+    return client;
+  }
+  bool tick() {
+    bool worked = false;
+    for (size_t i = 0; i < engines.size(); ++i) {
+      if (is_lost[i]) continue;
+      const Result<bool> ticked = engines[i]->tick();
+      if (!ticked) {
+        REQUIRE(ticked.error().code == ErrorCode::kDeviceLost);
+        is_lost[i] = true;
+        fleet->lose(i);
+        worked = true;
+        continue;
+      }
+      worked |= *ticked;
+    }
+    return worked;
+  }
+  void run() {
+    while (tick()) {
+    }
+  }
+
+  SimClock clock;
+  std::vector<std::unique_ptr<Engine>> engines;
+  std::vector<bool> is_lost;
+  std::unique_ptr<Fleet> fleet;
+};
+
+Request request_of(uint64_t seed, uint32_t n = 1) {
+  Request request;
+  request.prompt = {5, 6, 7, static_cast<int32_t>(8 + seed % 9)};
+  request.n = n;
+  request.max_tokens = 30;
+  request.stop.ignore_eos = true;
+  request.sampling.seed = seed;
+  return request;
+}
+
+void check_answers(const Request& asked, Client& client) {
+  std::lock_guard lock(client.mutex);
+  REQUIRE(client.answers.size() == asked.n);
+  CHECK(client.num_over == asked.n);
+  CHECK(client.ids_are_right);
+  CHECK_FALSE(client.came_behind_end);
+  for (uint32_t branch = 0; branch < asked.n; ++branch) {
+    Request one = asked;
+    one.n = 1;
+    one.sampling.branch = branch;
+    const FakeAnswer alone = answer_alone(one, *make_fake_tokenizer(), 0);
+    CHECK(client.answers[branch].tokens == alone.tokens);
+    CHECK(client.answers[branch].finish == alone.finish);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("requests of a fleet are answered as alone, by all of its engines") {
+  for (const PlacementPolicy policy :
+       {PlacementPolicy::kLateness, PlacementPolicy::kLeastLoad, PlacementPolicy::kRoundRobin}) {
+    Bed bed({{}, {}, {}}, {.policy = policy});
+    std::vector<Request> asked;
+    std::vector<std::shared_ptr<Client>> clients;
+    for (uint64_t i = 0; i < 30; ++i) {
+      asked.push_back(request_of(i, 1 + i % 3));
+      clients.push_back(bed.send(asked.back()));
+      bed.tick();
+    }
+    bed.run();
+    for (size_t i = 0; i < asked.size(); ++i) {
+      check_answers(asked[i], *clients[i]);
+      for (uint32_t branch = 0; branch < asked[i].n; ++branch) bed.fleet->drained(clients[i]->first_id + branch);
+    }
+    bed.run();
+    for (const FleetWorkerFigures& worker : bed.fleet->figures()) CHECK(worker.num_placed >= 10);
+    for (const auto& engine : bed.engines) CHECK(engine->stats().num_streaming == 0);
+  }
+}
+
+TEST_CASE("answers of an engine that is lost go on elsewhere, from the tokens that their clients have") {
+  uint64_t num_moved = 0;
+  for (uint64_t lost_at = 10; lost_at < 60; lost_at += 7) {
+    Bed bed({{.lost_at_submit = lost_at}, {}, {.lost_at_submit = lost_at + 30}},
+            {.policy = PlacementPolicy::kRoundRobin});
+    std::vector<Request> asked;
+    std::vector<std::shared_ptr<Client>> clients;
+    for (uint64_t i = 0; i < 12; ++i) {
+      Request request = request_of(i, 1 + i % 2);
+      if (i % 4 == 1) request.sampling.presence_penalty = 0.7f;
+      if (i % 4 == 2) request.stop.token_ids = std::vector<int32_t>{3};
+      if (i % 4 == 3) request.sampling.temperature = 0;
+      asked.push_back(request);
+      clients.push_back(bed.send(request));
+      bed.tick();
+    }
+    bed.run();
+    CAPTURE(lost_at);
+    for (size_t i = 0; i < asked.size(); ++i) {
+      check_answers(asked[i], *clients[i]);
+      for (uint32_t branch = 0; branch < asked[i].n; ++branch) bed.fleet->drained(clients[i]->first_id + branch);
+    }
+    bed.run();
+    CHECK(bed.engines[1]->stats().num_streaming == 0);
+    CHECK(bed.engines[1]->stats().blocks_free == bed.engines[1]->stats().blocks_total);
+    num_moved += bed.fleet->num_moved();
+  }
+  CHECK(num_moved > 20);
+}
+
+TEST_CASE("a lost fleet says so, and what cannot go on ends with the error") {
+  Bed bed({{.lost_at_submit = 20}, {}}, {.policy = PlacementPolicy::kRoundRobin});
+  // Log-probabilities of the prompt were told: they would be told again.
+  Request scored = request_of(1);
+  scored.sampling.prompt_logprobs = true;
+  scored.sampling.logprobs = 2;
+  scored.max_tokens = 100;
+  const auto client = bed.send(scored);
+  bed.run();
+  CHECK(client->num_over == 1);
+  REQUIRE(client->error);
+  CHECK(client->error->code == ErrorCode::kDeviceLost);
+  CHECK(bed.fleet->num_moved() == 0);
+  CHECK(bed.fleet->lose(1) == 0);
+  const auto refused = bed.fleet->submit(request_of(2));
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == ErrorCode::kDeviceLost);
+  CHECK_THAT(refused.error().message, ContainsSubstring("fake:0: its engine is lost; fake:1: its engine is lost"));
+}
+
+TEST_CASE("a worker that is drained takes no more, and one that cannot serve a request says why") {
+  Bed bed(std::vector<FakeBackendConfig>(2));
+  const auto before = bed.send(request_of(1));
+  bed.fleet->drain(0, true);
+  bed.fleet->drain(1, false);
+  for (uint64_t i = 0; i < 4; ++i) bed.send(request_of(i));
+  bed.run();
+  CHECK(before->num_over == 1);
+  CHECK(bed.fleet->figures()[1].num_placed >= 4);
+  Request large = request_of(1);
+  large.max_tokens = 1000;
+  const auto refused = bed.fleet->submit(large);
+  REQUIRE_FALSE(refused.ok());
+  CHECK_THAT(refused.error().message, ContainsSubstring("fake:1: context: expected 1004, found 200"));
+}
+
+TEST_CASE("a cancelled answer ends wherever it is") {
+  Bed bed({{.lost_at_submit = 16}, {}}, {.policy = PlacementPolicy::kRoundRobin});
+  const auto client = bed.send(request_of(1));
+  while (!bed.is_lost[0]) bed.tick();
+  CHECK(bed.fleet->num_moved() == 1);
+  for (int i = 0; i < 3; ++i) bed.tick();
+  bed.fleet->cancel(client->first_id);
+  bed.run();
+  CHECK(client->num_over == 1);
+  CHECK(client->answers[0].finish == FinishReason::kCancelled);
+  CHECK(bed.engines[1]->stats().num_running == 0);
+  CHECK(bed.engines[1]->stats().num_streaming == 0);
+}
+
+TEST_CASE("engines on threads of their own, one of them lost under load") {
+  SteadyClock clock;
+  std::vector<std::unique_ptr<Engine>> engines;
+  std::vector<Fleet::Worker> workers;
+  for (const uint64_t lost_at : {0, 60}) {
+    auto made = Engine::create(small_config(), make_fake_model(), make_fake_tokenizer(),
+                               std::make_unique<FakeBackend>(FakeBackendConfig{.lost_at_submit = lost_at}), &clock, {});
+    REQUIRE(made.ok());
+    engines.push_back(*std::move(made));
+    workers.push_back({"fake", engines.back().get()});
+  }
+  Fleet fleet(workers, {.policy = PlacementPolicy::kRoundRobin}, &clock);
+  std::vector<std::unique_ptr<EngineThread>> threads;
+  for (size_t i = 0; i < engines.size(); ++i) threads.push_back(std::make_unique<EngineThread>(engines[i].get()));
+  for (size_t i = 0; i < engines.size(); ++i) threads[i]->start([&fleet, i] { fleet.lose(i); });
+  std::vector<Request> asked;
+  std::vector<std::shared_ptr<Client>> clients;
+  for (uint64_t i = 0; i < 60; ++i) {
+    asked.push_back(request_of(i));
+    Request request = asked.back();
+    request.sink = clients.emplace_back(std::make_shared<Client>());
+    REQUIRE(fleet.submit(std::move(request)).ok());
+    if (i % 8 == 7) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const auto is_over = [](const std::shared_ptr<Client>& client) {
+    std::lock_guard lock(client->mutex);
+    return client->num_over == 1;
+  };
+  for (int waits = 0; waits < 3000 && !std::ranges::all_of(clients, is_over); ++waits)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  CHECK(threads[1]->failure().has_value());
+  for (size_t i = 0; i < asked.size(); ++i) check_answers(asked[i], *clients[i]);
+  CHECK(fleet.num_moved() > 0);
+}
+
+}  // namespace llmrt::test
