@@ -120,7 +120,7 @@ TEST_CASE("synthetic layers with states are those of the models") {
   CHECK((rule.value_heads == 48 && rule.key_heads == 16 && rule.value_dim == 128));
   CHECK(rule.order == KeyHeadOrder::kModulo);
   // The convolution's, the matrices, and the ring's: 15 values a head, 20 keys of each key head and as many decays.
-  CHECK(rule.state_columns() == 3 * 10240 + 48 * 128 * 128 + 15 * 48 * 128 + 20 * (16 * 128 + 48));
+  CHECK(rule.state_columns() == (3 + 3) * 10240 + 48 * 128 * 128 + 15 * 48 * 128 + 20 * (16 * 128 + 48));
   CHECK((dense->config.layers[3].head_dim == 256 && dense->config.layers[3].rope.dim == 64));
   const auto next = make("synthetic:qwen3-next-80b-a3b:q4_k");
   CHECK(next->config.layers[0].recurrent.gates_in_turn);
