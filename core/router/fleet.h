@@ -46,8 +46,9 @@ class Fleet {
         std::shared_ptr<Log> log = silent_log());
   ~Fleet();
 
-  // As the engine's, but for the errors: invalid_argument or unsupported, with each worker's reason, where none can
-  // ever serve the request; device_lost where none is left.
+  // As that of the engine that it goes to; unsupported, with each worker's reason, where none can serve the request,
+  // and device_lost where none is left. A copy of the request is kept until all of its branches are drained or
+  // cancelled.
   Result<RequestId> submit(Request request);
   void cancel(RequestId id, const SentTimes& sent = {}, FinishReason why = FinishReason::kCancelled);
   void set_paused(RequestId id, bool is_paused);

@@ -123,8 +123,8 @@ class Scheduler {
   // Gauges and counters of the scheduling part (plan_ms, device_ms and wall_ms are the engine's).
   const EngineStats& stats() const;
   const DraftStats& draft_stats() const;
-  // Of the branches that run: the positions that they have computed and the prompt tokens that they have not, and what a
-  // step of one token of each takes, and one row more of their mean length. O(rows).
+  // Of the branches that run: the positions that they have computed and the prompt tokens that they have not, and what
+  // a step of one token of each takes, and one row more of their mean length. O(rows).
   struct Load {
     uint64_t context_tokens = 0, prompt_tokens_left = 0;
     double decode_ms = 0, decode_more_ms = 0;  // 0 = not known yet
