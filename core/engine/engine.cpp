@@ -128,8 +128,9 @@ struct Engine::Impl {
   std::atomic<uint64_t> step_number{0};
 
   mutable std::mutex stats_mutex;
-  EngineStats shared_stats;   // a copy for other threads, renewed every tick
-  EngineLoad shared_load;     // likewise
+  EngineStats shared_stats;  // a copy for other threads, renewed every tick
+  EngineLoad shared_load;    // likewise, once somebody has asked for it
+  mutable std::atomic<bool> load_is_asked{false};
   std::optional<Error> lost;  // why no step can run any more
   double plan_ms = 0, device_ms = 0, wall_ms = 0, mask_wait_ms = 0;
   std::vector<float> hidden;     // of the last step's samples
@@ -534,7 +535,7 @@ void Engine::Impl::hand_over_traces() {
 void Engine::Impl::publish() {
   const EngineStats& stats = scheduler->stats();
   monitor.sample(saturation_sample(stats), clock->now_ns());
-  const Scheduler::Load load = scheduler->load();
+  const Scheduler::Load load = load_is_asked ? scheduler->load() : Scheduler::Load();
   std::lock_guard lock(stats_mutex);
   shared_load = {.num_running = stats.num_running,
                  .num_waiting = stats.num_waiting,
@@ -803,6 +804,7 @@ EngineStats Engine::stats() const {
 }
 
 EngineLoad Engine::load() const {
+  impl_->load_is_asked = true;
   EngineLoad load;
   {
     std::lock_guard lock(impl_->stats_mutex);

@@ -73,7 +73,7 @@ class Lowering {
   // The kinds of lists that steps may have, kNothing first: with adapters if there is a rank for them.
   std::span<const Adapted> adapted_kinds() const;
 
-  // Of all sample lists final_hidden may be read. Before the first list.
+  // Sample lists keep final_hidden, to be read. Before the first list.
   void keep_final() { keeps_final_ = true; }
 
   // The pool for expanded latents, which the backend has behind those of the model; without blocks all rows stay

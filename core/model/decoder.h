@@ -26,9 +26,9 @@ OpList build_memory(uint32_t num_kv_groups);
 OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled, uint32_t adapter_rank = 0,
                     bool keeps_final = false, bool adapts_experts = false);
 
-// Of a sample list: what the head reads, [R, D] in the activation dtype.
+// What the head of a sample list reads, [R, D] in the activation dtype.
 TensorId final_hidden(const OpList& list);
-// Of a forward list of a model that drafts: [T, D] f32, a hidden state for each token.
+// In a forward list of a model that drafts: [T, D] f32, a hidden state for each token.
 TensorId draft_hidden(const OpList& list);
 
 }  // namespace llmrt

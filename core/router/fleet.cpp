@@ -267,7 +267,6 @@ bool Fleet::move(Flow& flow, uint32_t branch, const Error& error) {
     std::lock_guard lock(mutex_);
     ++states_[*worker].figures.num_placed;
     ++states_[*worker].figures.num_moved_in;
-    ++num_moved_;
     return true;
   }
   return false;

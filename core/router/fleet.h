@@ -66,7 +66,6 @@ class Fleet {
 
   size_t size() const { return workers_.size(); }
   std::vector<FleetWorkerFigures> figures() const;
-  uint64_t num_moved() const { return num_moved_; }  // branches that went on elsewhere
 
  private:
   class Flow;
@@ -95,7 +94,7 @@ class Fleet {
   const std::shared_ptr<Log> log_;
   std::vector<WorkerFacts> limits_;
   Told told_;
-  std::atomic<uint64_t> turn_{0}, num_moved_{0};
+  std::atomic<uint64_t> turn_{0};
   mutable std::mutex mutex_;  // of what follows; no engine's submit is called under it
   std::vector<State> states_;
   std::unordered_map<RequestId, Place> places_;  // by the first id
