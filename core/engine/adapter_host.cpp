@@ -64,9 +64,10 @@ void read_adapter_of(Request* request) {
   request->adapter_on_experts = request->adapter && request->adapter->changes_experts();
   if (!request->adapter || request->adapter->invocation_tokens.empty()) return;
   const std::vector<int32_t>& sought = request->adapter->invocation_tokens;
-  const auto found = std::ranges::find_end(request->prompt, sought);
-  if (!found.empty()) {
-    request->adapter_start = static_cast<uint32_t>(found.begin() - request->prompt.begin());
+  const std::vector<int32_t>& prompt = request->prompt;
+  const auto found = std::find_end(prompt.begin(), prompt.end(), sought.begin(), sought.end());
+  if (found != prompt.end()) {
+    request->adapter_start = static_cast<uint32_t>(found - prompt.begin());
     return;
   }
   request->adapter = nullptr;

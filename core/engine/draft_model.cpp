@@ -256,7 +256,7 @@ void DraftModel::find_work(std::span<Row> rows) {
     const auto most = std::min(row.most, config_.context_max - static_cast<uint32_t>(row.tokens.size()) + 1);
     work_.push_back({&row, place, text, start, static_cast<uint32_t>(unread.size()), most});
   }
-  std::ranges::stable_partition(work_, [](const Work& work) { return work.is_near(); });
+  std::stable_partition(work_.begin(), work_.end(), [](const Work& work) { return work.is_near(); });
   uint32_t tokens_left = config_.step_tokens_max, samples_left = config_.sample_rows_max;
   const auto has_room = [&](Work& work) {
     const bool is_whole = work.count <= tokens_left && samples_left > 0;

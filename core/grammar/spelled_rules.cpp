@@ -70,6 +70,7 @@ class RuleSpeller {
       case Symbol::Kind::kNothing:
       case Symbol::Kind::kEmpty:
       case Symbol::Kind::kToken:
+      case Symbol::Kind::kMark:
         break;
     }
     return id;

@@ -252,9 +252,9 @@ void JsonWriter::write_text(std::string_view text) {
     }
     const Utf8Step step = decode_utf8(text, pos);
     const auto c = static_cast<uint32_t>(step.code_point);
-    static constexpr std::string_view kSpecial = "\"\\\n\r\t\f\b";
+    static constexpr std::string_view kEscaped = "\"\\\n\r\t\f\b";
     static constexpr std::string_view kLetters = "\"\\nrtfb";
-    if (const size_t special = c < 0x80 ? kSpecial.find(static_cast<char>(c)) : std::string_view::npos;
+    if (const size_t special = c < 0x80 ? kEscaped.find(static_cast<char>(c)) : std::string_view::npos;
         special != std::string_view::npos) {
       escaped.push_back('\\');
       escaped.push_back(kLetters[special]);

@@ -80,10 +80,10 @@ Result<WeightTensor> Assembler::add_shared(const std::string& prefix, const Part
     for (const WeightTensor& tensor : all) {
       const uint64_t bytes = tensor.bytes();
       if (byte_offset < bytes && !out.empty()) {
-        const auto part = out.first(std::min<uint64_t>(out.size(), bytes - byte_offset));
-        copy_weight_bytes(tensor, byte_offset, part);
-        out = out.subspan(part.size());
-        byte_offset += part.size();
+        const auto bytes_here = out.first(std::min<uint64_t>(out.size(), bytes - byte_offset));
+        copy_weight_bytes(tensor, byte_offset, bytes_here);
+        out = out.subspan(bytes_here.size());
+        byte_offset += bytes_here.size();
       }
       byte_offset -= std::min(byte_offset, bytes);
     }

@@ -29,7 +29,8 @@ Status check_in_flight(const Waiting& waiting, const Running& running, const Pla
   const auto check = [&](const Sequence& sequence) -> Status {
     const InFlight& found = sequence.progress.in_flight;
     const auto count = [&](const std::vector<RequestId>& ids) {
-      return static_cast<uint32_t>(std::ranges::equal_range(ids, sequence.request.id).size());
+      const auto [first, last] = std::equal_range(ids.begin(), ids.end(), sequence.request.id);
+      return static_cast<uint32_t>(last - first);
     };
     const uint32_t least = sequence.beam.search ? 0 : count(draws.certain);
     const uint32_t most = least + count(draws.behind_drafts);

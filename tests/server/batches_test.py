@@ -96,7 +96,8 @@ def check_life(run):
     assert batch.expires_at == batch.created_at + 86400 and batch.metadata == {"night": "yes"}
     refused(openai.BadRequestError, lambda: client.files.delete(file.id))
     # Somebody who reads along is served meanwhile.
-    live = client.chat.completions.create(model="paced", messages=[{"role": "user", "content": "hi"}], max_tokens=3)
+    live = client.chat.completions.create(model="paced", messages=[{"role": "user", "content": "hi"}], max_tokens=3,
+                                          extra_body={"ignore_eos": True})
     assert live.usage.completion_tokens == 3
     done = wait(client, batch)
     assert done.status == "completed" and done.errors is None, done

@@ -70,7 +70,7 @@ class Load:
         received = b""
         try:
             writer.write(request_bytes("/v1/completions", self.body(max_tokens)))
-            while not received.endswith(b"0\r\n\r\n"):
+            while not received.endswith(b"\r\n0\r\n\r\n"):
                 if leaves_at is not None and len(received) >= leaves_at:
                     self.counts[name] += 1
                     return None

