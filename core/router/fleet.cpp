@@ -54,6 +54,8 @@ class Fleet::Flow final : public EventSink, public std::enable_shared_from_this<
   void take(std::span<const TokenEvent> events, uint32_t branch_idx) {
     std::vector<TokenEvent> told(events.begin(), events.end());
     std::optional<Error> fault;
+    const bool ends = told.back().finish != FinishReason::kNone;
+    size_t worker;
     {
       std::lock_guard lock(mutex_);
       if (is_engines_fault(told.back())) {
@@ -62,7 +64,9 @@ class Fleet::Flow final : public EventSink, public std::enable_shared_from_this<
       } else {
         for (const TokenEvent& event : told) note(event, branch_idx);
       }
+      worker = branches_[branch_idx].worker;
     }
+    if (ends && !fault) fleet_->note_end(worker, End::kWell);
     if (fault && fleet_->move(*this, branch_idx, *fault)) told.pop_back();
     if (!client_ || told.empty()) return;
     const RequestId id = first_id();
@@ -163,37 +167,48 @@ class Fleet::Flow final : public EventSink, public std::enable_shared_from_this<
   RequestId first_id_ = 0;
 };
 
+namespace {
+
+WorkerFacts limits_of(Engine& engine) {
+  WorkerFacts limits;
+  limits.context_max = engine.config().context_max;
+  limits.block_tokens = engine.memory_plan().block_tokens;
+  limits.blocks_total = engine.memory_plan().num_blocks;
+  limits.sequences_max = engine.config().sequences_max;
+  limits.batch_invariant = engine.backend().caps().batch_invariant;
+  limits.has_draft_model = engine.draft_model() != nullptr;
+  limits.adapter_slots = engine.config().adapters.slots;
+  return limits;
+}
+
+}  // namespace
+
 Fleet::Fleet(std::vector<Worker> workers, const PlacementConfig& config, const Clock* clock, std::shared_ptr<Log> log)
-    : workers_(std::move(workers)), config_(config), clock_(clock), log_(std::move(log)) {
-  LLMRT_CHECK(!workers_.empty(), "an engine at least");
-  const auto last_id = std::make_shared<std::atomic<RequestId>>(0);
-  for (const Worker& worker : workers_) {
-    const Engine& engine = *worker.engine;
-    WorkerFacts limits;
-    limits.context_max = engine.config().context_max;
-    limits.block_tokens = engine.memory_plan().block_tokens;
-    limits.blocks_total = engine.memory_plan().num_blocks;
-    limits.sequences_max = engine.config().sequences_max;
-    limits.batch_invariant = worker.engine->backend().caps().batch_invariant;
-    limits.has_draft_model = engine.draft_model() != nullptr;
-    limits.adapter_slots = engine.config().adapters.slots;
-    limits_.push_back(std::move(limits));
-    states_.push_back({.figures = {.name = worker.name}});
-    worker.engine->set_ids(last_id);
+    : config_(config), clock_(clock), log_(std::move(log)) {
+  LLMRT_CHECK(!workers.empty(), "an engine at least");
+  for (Worker& worker : workers) {
+    worker.engine->set_ids(last_id_);
+    State state;
+    state.limits = limits_of(*worker.engine);
+    state.figures.name = worker.name;
+    state.engine = std::move(worker.engine);
+    states_.push_back(std::move(state));
+    names_.push_back(std::move(worker.name));
   }
 }
 Fleet::~Fleet() = default;
 
-WorkerFacts Fleet::facts_of(size_t worker, TimeNs now) const {
-  WorkerFacts facts = limits_[worker];
-  const State& state = states_[worker];
+WorkerFacts Fleet::facts_of(const State& state) const {
+  WorkerFacts facts = state.limits;
   if (state.figures.is_lost)
     facts.unusable = "its engine is lost";
   else if (state.figures.is_drained)
     facts.unusable = "it is drained";
-  else if (state.out_until_ns > now)
+  else if (state.out_until_ns != 0)
     facts.unusable = "its requests have failed lately";
-  const EngineLoad load = workers_[worker].engine->load();
+  else if (state.trial == Trial::kUnderWay)
+    facts.unusable = "a request tries it after a failure";
+  const EngineLoad load = state.engine->load();
   facts.num_running = load.num_running;
   facts.num_waiting = load.num_waiting;
   facts.waiting_tokens = load.waiting_tokens;
@@ -205,49 +220,57 @@ WorkerFacts Fleet::facts_of(size_t worker, TimeNs now) const {
   return facts;
 }
 
-Result<uint32_t> Fleet::choose(const Request& request, std::string_view why) {
+Result<Fleet::Chosen> Fleet::choose(const Request& request, std::string_view why) {
   const TimeNs now = clock_->now_ns();
+  std::lock_guard lock(mutex_);
   std::vector<WorkerFacts> facts;
-  std::vector<std::string> names;
   bool is_any_left = false;
-  {
-    std::lock_guard lock(mutex_);
-    for (size_t i = 0; i < workers_.size(); ++i) {
-      facts.push_back(facts_of(i, now));
-      names.push_back(workers_[i].name);
-      is_any_left |= !states_[i].figures.is_lost;
+  for (State& state : states_) {
+    if (state.out_until_ns != 0 && state.out_until_ns <= now) {
+      state.out_until_ns = 0;
+      state.trial = Trial::kReady;
     }
-    // Better one that has failed than none.
-    if (std::ranges::none_of(facts, [](const WorkerFacts& worker) { return worker.unusable.empty(); }))
-      for (size_t i = 0; i < facts.size(); ++i)
-        if (!states_[i].figures.is_lost && !states_[i].figures.is_drained) facts[i].unusable.clear();
+    facts.push_back(facts_of(state));
+    is_any_left |= !state.figures.is_lost;
   }
+  // Better one that has failed than none.
+  if (std::ranges::none_of(facts, [](const WorkerFacts& worker) { return worker.unusable.empty(); }))
+    for (size_t i = 0; i < facts.size(); ++i)
+      if (!states_[i].figures.is_lost && !states_[i].figures.is_drained) facts[i].unusable.clear();
   const PlacementChoice choice = place(config_, ask_of(request), facts, turn_++);
-  if (choice.worker) {
-    if (told_) told_(why, *choice.worker, choice);
-    return *choice.worker;
-  }
-  return make_error(is_any_left ? ErrorCode::kUnsupported : ErrorCode::kDeviceLost,
-                    "no device can serve the request: {}", describe(choice, names));
+  if (!choice.worker)
+    return make_error(is_any_left ? ErrorCode::kUnsupported : ErrorCode::kDeviceLost,
+                      "no device can serve the request: {}", describe(choice, names_));
+  if (told_) told_(why, *choice.worker, choice);
+  State& state = states_[*choice.worker];
+  if (state.trial == Trial::kReady) state.trial = Trial::kUnderWay;
+  return Chosen{*choice.worker, state.engine};
+}
+
+bool Fleet::goes_elsewhere(const Chosen& chosen, const Error& error) {
+  note_end(chosen.worker, End::kNeither);
+  if (error.code != ErrorCode::kDeviceLost) return false;
+  // Its thread is about to say so, unless another engine is there already.
+  std::lock_guard lock(mutex_);
+  if (states_[chosen.worker].engine == chosen.engine) states_[chosen.worker].figures.is_lost = true;
+  return true;
 }
 
 Result<RequestId> Fleet::submit(Request request) {
   const auto flow = std::make_shared<Flow>(this, std::move(request));
   while (true) {
-    const Result<uint32_t> worker = choose(flow->request(), "placed");
-    if (!worker) return worker.error();
-    const Result<RequestId> id = flow->begin(*worker, [&](Request copy) -> Result<RequestId> {
+    const Result<Chosen> chosen = choose(flow->request(), "placed");
+    if (!chosen) return chosen.error();
+    const Result<RequestId> id = flow->begin(chosen->worker, [&](Request copy) -> Result<RequestId> {
       const uint32_t n = copy.n;
-      Result<RequestId> given = workers_[*worker].engine->submit(std::move(copy));
+      Result<RequestId> given = chosen->engine->submit(std::move(copy));
       if (!given) return given;
       std::lock_guard lock(mutex_);
       for (uint32_t branch = 0; branch < n; ++branch) places_[*given + branch] = {flow, branch};
-      states_[*worker].figures.num_placed += n;
+      states_[chosen->worker].figures.num_placed += n;
       return given;
     });
-    // Its thread is about to say so.
-    if (!id && id.error().code == ErrorCode::kDeviceLost && lose(*worker) > 0) continue;
-    return id;
+    if (id || !goes_elsewhere(*chosen, id.error())) return id;
   }
 }
 
@@ -255,43 +278,56 @@ Result<RequestId> Fleet::submit(Request request) {
 bool Fleet::move(Flow& flow, uint32_t branch, const Error& error) {
   const size_t from = flow.place_of(branch).worker;
   if (error.code == ErrorCode::kDeviceLost) lose(from);  // it ends all that it has, and takes no more
-  note_failure(from);
+  note_end(from, End::kFault);
   const std::optional<Request> rest = flow.rest_of(branch);
   while (rest) {
-    const Result<uint32_t> worker = choose(*rest, fmt::format("moved from {}", workers_[from].name));
-    if (!worker || *worker == from) return false;
-    const Status moved = flow.go_on(*worker, branch, *rest,
-                                    [&](Request copy) { return workers_[*worker].engine->submit(std::move(copy)); });
-    if (!moved && moved.error().code == ErrorCode::kDeviceLost && lose(*worker) > 0) continue;
+    const Result<Chosen> chosen = choose(*rest, fmt::format("moved from {}", names_[from]));
+    if (!chosen) return false;
+    if (chosen->worker == from) {
+      note_end(from, End::kNeither);
+      return false;
+    }
+    const Status moved = flow.go_on(chosen->worker, branch, *rest,
+                                    [&](Request copy) { return chosen->engine->submit(std::move(copy)); });
+    if (!moved && goes_elsewhere(*chosen, moved.error())) continue;
     if (!moved) return false;
     std::lock_guard lock(mutex_);
-    ++states_[*worker].figures.num_placed;
-    ++states_[*worker].figures.num_moved_in;
+    ++states_[chosen->worker].figures.num_placed;
+    ++states_[chosen->worker].figures.num_moved_in;
     return true;
   }
   return false;
 }
 
-void Fleet::note_failure(size_t worker) {
+void Fleet::note_end(size_t worker, End end) {
   const TimeNs now = clock_->now_ns();
   std::lock_guard lock(mutex_);
   State& state = states_[worker];
+  const bool was_tried = state.trial == Trial::kUnderWay;
+  if (end != End::kFault) {
+    if (was_tried) state.trial = end == End::kWell ? Trial::kNone : Trial::kReady;
+    if (was_tried && end == End::kWell) {
+      state.out_ns = 0;
+      log_->info("{}: a request has ended well: it takes all again", names_[worker]);
+    }
+    return;
+  }
   ++state.figures.num_failed;
   if (state.figures.is_lost) return;
   if (state.num_failures == 0 || now - state.failure_ns > kFailuresWithin) {
     state.num_failures = 0;
     state.failure_ns = now;
   }
-  if (++state.num_failures < kFailuresMax) return;
+  if (++state.num_failures < kFailuresMax && !was_tried) return;
   state.num_failures = 0;
+  state.trial = Trial::kNone;
   state.out_ns = state.out_ns == 0 ? kOutFirst : std::min(2 * state.out_ns, kOutMost);
   state.out_until_ns = now + state.out_ns;
-  log_->warn("{}: {} requests have failed: it takes none for {} s", workers_[worker].name, kFailuresMax,
-             state.out_ns / 1'000'000'000);
+  log_->warn("{}: requests fail: it takes none for {} s", names_[worker], state.out_ns / 1'000'000'000);
 }
 
 // Where the branch that a client knows by this id is now.
-std::optional<std::pair<Engine*, RequestId>> Fleet::find(RequestId id, bool cancels) const {
+std::optional<std::pair<std::shared_ptr<Engine>, RequestId>> Fleet::find(RequestId id, bool cancels) {
   Place place;
   {
     std::lock_guard lock(mutex_);
@@ -300,7 +336,9 @@ std::optional<std::pair<Engine*, RequestId>> Fleet::find(RequestId id, bool canc
     place = it->second;
   }
   const Flow::Place now = place.flow->place_of(place.branch, cancels);
-  return std::pair(workers_[now.worker].engine, now.id);
+  if (cancels) note_end(now.worker, End::kNeither);
+  std::lock_guard lock(mutex_);
+  return std::pair(states_[now.worker].engine, now.id);
 }
 
 void Fleet::forget(RequestId id) {
@@ -326,8 +364,23 @@ void Fleet::drained(RequestId id, const SentTimes& sent) {
 
 size_t Fleet::lose(size_t worker) {
   std::lock_guard lock(mutex_);
-  states_[worker].figures.is_lost = true;
+  FleetWorkerFigures& figures = states_[worker].figures;
+  figures.num_losses += !figures.is_lost;
+  figures.is_lost = true;
   return static_cast<size_t>(std::ranges::count_if(states_, [](const State& state) { return !state.figures.is_lost; }));
+}
+
+void Fleet::bring_back(size_t worker, std::shared_ptr<Engine> engine) {
+  engine->set_ids(last_id_);
+  WorkerFacts limits = limits_of(*engine);
+  std::lock_guard lock(mutex_);  // the engine before goes behind it
+  State& state = states_[worker];
+  state.engine.swap(engine);
+  state.limits = std::move(limits);
+  state.figures.is_lost = false;
+  state.out_until_ns = 0;
+  state.num_failures = 0;
+  state.trial = Trial::kReady;
 }
 
 void Fleet::drain(size_t worker, bool is_drained) {
@@ -338,7 +391,10 @@ void Fleet::drain(size_t worker, bool is_drained) {
 std::vector<FleetWorkerFigures> Fleet::figures() const {
   std::lock_guard lock(mutex_);
   std::vector<FleetWorkerFigures> all;
-  for (const State& state : states_) all.push_back(state.figures);
+  for (const State& state : states_) {
+    all.push_back(state.figures);
+    all.back().is_out = state.out_until_ns != 0 || state.trial != Trial::kNone;
+  }
   return all;
 }
 

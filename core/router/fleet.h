@@ -5,8 +5,9 @@
 // Which answers go on: those that draw tokens, without beams, and without log-probabilities of prompt tokens once some
 // were told. The others end with the engine's error, as do all when no other engine can take them.
 //
-// An engine that fails takes no more requests. One whose requests fail without it is left out for a while, twice as
-// long each time (PlacementTerms, "errors"); then a request tries it.
+// An engine that fails takes no more requests, until another one stands in its place (bring_back). One whose requests
+// fail without it is left out for a while, twice as long each time (placement.h, "errors"). Either comes back on trial:
+// one request at a time goes there, until one has ended well.
 //
 // Thread-safe. Methods do not block, and may be called on an engine's thread.
 #pragma once
@@ -32,14 +33,16 @@ struct FleetWorkerFigures {
   uint64_t num_placed = 0;    // branches, those that came from elsewhere among them
   uint64_t num_moved_in = 0;  // of these: from an engine that was lost
   uint64_t num_failed = 0;    // requests that ended with an error of the engine
+  uint64_t num_losses = 0;    // engines that were lost
   bool is_lost = false, is_drained = false;
+  bool is_out = false;  // left out as its requests failed, or on trial
 };
 
 class Fleet {
  public:
   struct Worker {
-    std::string name;  // of its device
-    Engine* engine;    // outlives the fleet's last call
+    std::string name;                // of its device
+    std::shared_ptr<Engine> engine;  // kept until it is lost and another one has come
   };
   // The engines share ids from here on (Engine::set_ids).
   Fleet(std::vector<Worker> workers, const PlacementConfig& config, const Clock* clock,
@@ -61,10 +64,12 @@ class Fleet {
 
   // The engine can serve no more; its thread has ended every request by now. How many are left.
   size_t lose(size_t worker);
+  // Another engine of the same model on the device of one that was lost; it has not run yet.
+  void bring_back(size_t worker, std::shared_ptr<Engine> engine);
   // Takes no new requests from now on; those that it has are answered.
   void drain(size_t worker, bool is_drained);
 
-  size_t size() const { return workers_.size(); }
+  size_t size() const { return names_.size(); }
   std::vector<FleetWorkerFigures> figures() const;
 
  private:
@@ -73,29 +78,40 @@ class Fleet {
     std::shared_ptr<Flow> flow;
     uint32_t branch;
   };
+  enum class Trial : uint8_t { kNone, kReady, kUnderWay };
   struct State {
+    std::shared_ptr<Engine> engine;
+    WorkerFacts limits;
     FleetWorkerFigures figures;
     TimeNs out_until_ns = 0;  // failed lately
     TimeNs out_ns = 0;        // for so long the last time
     uint32_t num_failures = 0;
     TimeNs failure_ns = 0;  // the first of these
+    Trial trial = Trial::kNone;
   };
+  struct Chosen {
+    uint32_t worker;
+    std::shared_ptr<Engine> engine;
+  };
+  enum class End : uint8_t { kWell, kFault, kNeither };
 
-  WorkerFacts facts_of(size_t worker, TimeNs now) const;  // locked
-  Result<uint32_t> choose(const Request& request, std::string_view why);
-  void note_failure(size_t worker);
+  WorkerFacts facts_of(const State& state) const;  // locked
+  Result<Chosen> choose(const Request& request, std::string_view why);
+  void note_end(size_t worker, End end);
   bool move(Flow& flow, uint32_t branch, const Error& error);
+  // What could not be handed to a worker's engine; whether another one may take it.
+  bool goes_elsewhere(const Chosen& chosen, const Error& error);
   void forget(RequestId id);
-  std::optional<std::pair<Engine*, RequestId>> find(RequestId id, bool cancels = false) const;
+  std::optional<std::pair<std::shared_ptr<Engine>, RequestId>> find(RequestId id, bool cancels = false);
 
-  const std::vector<Worker> workers_;
   const PlacementConfig config_;
   const Clock* const clock_;
   const std::shared_ptr<Log> log_;
-  std::vector<WorkerFacts> limits_;
+  const std::shared_ptr<std::atomic<RequestId>> last_id_ = std::make_shared<std::atomic<RequestId>>(0);
+  std::vector<std::string> names_;
   Told told_;
-  std::atomic<uint64_t> turn_{0};
   mutable std::mutex mutex_;  // of what follows; no engine's submit is called under it
+  uint64_t turn_ = 0;
   std::vector<State> states_;
   std::unordered_map<RequestId, Place> places_;  // by the first id
 };

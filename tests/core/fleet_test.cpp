@@ -60,7 +60,7 @@ struct Bed {
                                  std::make_unique<FakeBackend>(backend), &clock, {});
       REQUIRE(made.ok());
       engines.push_back(*std::move(made));
-      workers.push_back({"fake:" + std::to_string(workers.size()), engines.back().get()});
+      workers.push_back({"fake:" + std::to_string(workers.size()), engines.back()});
     }
     is_lost.resize(engines.size());
     fleet = std::make_unique<Fleet>(std::move(workers), config, &clock);
@@ -98,7 +98,7 @@ struct Bed {
   }
 
   SimClock clock;
-  std::vector<std::unique_ptr<Engine>> engines;
+  std::vector<std::shared_ptr<Engine>> engines;
   std::vector<bool> is_lost;
   std::unique_ptr<Fleet> fleet;
 };
@@ -240,16 +240,61 @@ TEST_CASE("a cancelled answer ends wherever it is") {
   CHECK(bed.engines[1]->stats().num_streaming == 0);
 }
 
+TEST_CASE("an engine that comes back in the place of a lost one is tried by one request, then takes its share") {
+  Bed bed({{.lost_at_submit = 16}, {}}, {.policy = PlacementPolicy::kRoundRobin});
+  std::vector<Request> asked;
+  std::vector<std::shared_ptr<Client>> clients;
+  const auto send = [&] {
+    asked.push_back(request_of(asked.size()));
+    clients.push_back(bed.send(asked.back()));
+  };
+  const auto placed = [&] { return bed.fleet->figures()[0].num_placed; };
+  send();
+  while (!bed.is_lost[0]) bed.tick();
+  const uint64_t before = placed();
+  for (int i = 0; i < 4; ++i) send();
+  CHECK(placed() == before);
+  auto made = Engine::create(small_config(), make_fake_model(), make_fake_tokenizer(),
+                             std::make_unique<FakeBackend>(FakeBackendConfig{}), &bed.clock, {});
+  REQUIRE(made.ok());
+  bed.engines[0] = *std::move(made);
+  bed.is_lost[0] = false;
+  bed.fleet->bring_back(0, bed.engines[0]);
+  CHECK(bed.fleet->figures()[0].is_out);
+  for (int i = 0; i < 6; ++i) send();
+  CHECK(placed() == before + 1);
+  SECTION("one that ends well") {
+    bed.run();
+    CHECK_FALSE(bed.fleet->figures()[0].is_out);
+    for (int i = 0; i < 6; ++i) send();
+    CHECK(placed() == before + 4);
+  }
+  SECTION("one that its client gives up says nothing: another one tries it") {
+    for (const std::shared_ptr<Client>& client : clients) bed.fleet->cancel(client->first_id);
+    bed.run();
+    asked.clear();
+    clients.clear();
+    CHECK(bed.fleet->figures()[0].is_out);
+    for (int i = 0; i < 6; ++i) send();
+    CHECK(placed() == before + 2);
+  }
+  bed.run();
+  for (size_t i = 0; i < asked.size(); ++i) check_answers(asked[i], *clients[i]);
+  const std::vector<FleetWorkerFigures> figures = bed.fleet->figures();
+  CHECK(figures[0].num_losses == 1);
+  CHECK_FALSE(figures[0].is_lost);
+}
+
 TEST_CASE("engines on threads of their own, one of them lost under load") {
   SteadyClock clock;
-  std::vector<std::unique_ptr<Engine>> engines;
+  std::vector<std::shared_ptr<Engine>> engines;
   std::vector<Fleet::Worker> workers;
   for (const uint64_t lost_at : {0, 60}) {
     auto made = Engine::create(small_config(), make_fake_model(), make_fake_tokenizer(),
                                std::make_unique<FakeBackend>(FakeBackendConfig{.lost_at_submit = lost_at}), &clock, {});
     REQUIRE(made.ok());
     engines.push_back(*std::move(made));
-    workers.push_back({"fake", engines.back().get()});
+    workers.push_back({"fake", engines.back()});
   }
   Fleet fleet(workers, {.policy = PlacementPolicy::kRoundRobin}, &clock);
   std::vector<std::unique_ptr<EngineThread>> threads;
