@@ -3,11 +3,12 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/status.h"
-#include "core/metrics/engine_stats.h"
 #include "core/request/request.h"
 #include "core/request/request_trace.h"
+#include "server/served_worker.h"
 
 namespace llmrt::server {
 
@@ -26,7 +27,13 @@ class EngineDoor {
   virtual Result<ReadyAdapter> load_adapter(const std::string& path) {
     return make_error(ErrorCode::kUnsupported, "adapter {}: this engine takes none", path);
   }
-  virtual EngineStats stats() const = 0;
+  // The engines behind it, one at least.
+  virtual std::vector<ServedWorker> workers() const = 0;
+  // Named after its device, of several: it takes no more requests (true), or again. False: there is none of that name.
+  virtual bool drain(std::string_view worker, bool is_drained) {
+    (void)worker, (void)is_drained;
+    return false;
+  }
   // Why no step can run; nothing when all is well.
   virtual std::optional<std::string> trouble() const = 0;
   // The end: every request that is still there is ended as cancelled.

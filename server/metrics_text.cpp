@@ -95,15 +95,28 @@ void write_process(MetricsWriter& out, const ProcessFigures& process) {
     out.gauge("start_time_seconds", *process.start_time_seconds, "Start of the process, in seconds since 1970.");
 }
 
-void write_info(MetricsWriter& out, const ServedModel& model) {
+void write_info(MetricsWriter& out, const ServedModel& model, const ServedWorker& worker) {
+  const bool is_only = worker.name.empty();
   out.head(Kind::kInfo, "info", "The program, the model and the device; always 1.");
   out.value("info", 1,
             {{"version", model.origin.version},
              {"model", model.id},
-             {"backend", model.origin.backend},
-             {"device", model.origin.device},
-             {"device_name", model.origin.device_name},
+             {"backend", is_only ? model.origin.backend : worker.backend},
+             {"device", is_only ? model.origin.device : worker.name},
+             {"device_name", is_only ? model.origin.device_name : worker.device_name},
              {"kv_dtype", model.origin.kv_dtype}});
+}
+
+// One of several engines.
+void write_worker(MetricsWriter& out, const FleetWorkerFigures& figures) {
+  out.gauge("worker_up", figures.is_lost ? 0 : 1, "0: the engine on this device is lost.");
+  out.gauge("worker_drained", figures.is_drained ? 1 : 0, "1: it takes no new requests, as somebody wants it.");
+  out.gauge("worker_on_trial", figures.is_out ? 1 : 0, "1: it has failed, and takes no requests or one at a time.");
+  out.counter("worker_placed_total", figures.num_placed, "Choices that went to this engine.");
+  out.counter("worker_moved_in_total", figures.num_moved_in,
+              "Of these, those that an engine which was lost had begun.");
+  out.counter("worker_failed_total", figures.num_failed, "Choices that ended there with an error of the engine.");
+  out.counter("worker_losses_total", figures.num_losses, "Times that the engine was lost.");
 }
 
 void write_kv_groups(MetricsWriter& out, const EngineStats& stats) {
@@ -131,9 +144,9 @@ void write_states(MetricsWriter& out, const StateStats& states) {
 }
 
 // What nobody says has no line: 0 would be taken for a figure.
-void write_device(MetricsWriter& out, const ServedModel& model) {
-  if (!model.device_monitor) return;
-  const DeviceFigures figures = model.device_monitor->read();
+void write_device(MetricsWriter& out, const DeviceMonitor* monitor) {
+  if (!monitor) return;
+  const DeviceFigures figures = monitor->read();
   const auto write = [&](std::string_view name, const auto& figure, std::string_view help) {
     if (figure) out.gauge(name, *figure, help);
   };
@@ -243,9 +256,7 @@ void write_disk(MetricsWriter& out, const DiskStats& disk) {
   out.value("kv_disk_unusable_total", disk.bad_read, {{"reason", "read"}});
 }
 
-void write_engine(MetricsWriter& out, const EngineStats& stats, const ServedModel& model,
-                  const std::optional<GrammarFigures>& grammars) {
-  write_info(out, model);
+void write_engine(MetricsWriter& out, const EngineStats& stats, const ServedModel& model) {
   out.gauge("requests_running", stats.num_running, "Requests that hold KV blocks.");
   out.gauge("requests_waiting", stats.num_waiting, "Requests that wait for admission, preempted ones among them.");
   out.gauge("requests_streaming", stats.num_streaming, "Finished requests whose answer is still being sent.");
@@ -344,10 +355,14 @@ void write_engine(MetricsWriter& out, const EngineStats& stats, const ServedMode
     out.gauge("adapter_pool_bytes", adapters.pool_bytes, "Device memory for adapters.");
     out.gauge("adapter_pool_free_bytes", adapters.free_bytes, "Of this, what holds none.");
   }
-  if (model.adapters) write_adapters(out, model.adapters->counts(model.id));
   out.counter("mask_wait_seconds_total", stats.mask_wait_ms * 1e-3, "Time that steps waited for masks of grammars.");
   out.counter("device_seconds_total", stats.device_ms * 1e-3, "Time of the device's lists.");
   out.counter("busy_seconds_total", stats.wall_ms * 1e-3, "Wall time of steps; device idle = 1 - device / busy.");
+}
+
+// What its engines share.
+void write_model(MetricsWriter& out, const ServedModel& model, const std::optional<GrammarFigures>& grammars) {
+  if (model.adapters) write_adapters(out, model.adapters->counts(model.id));
   if (grammars) write_grammars(out, *grammars);
 }
 
@@ -395,8 +410,10 @@ std::optional<GrammarFigures> grammar_figures(const ServedModel& model) {
 
 std::string metrics_text(const MetricsSource& source, MetricsFormat format) {
   MetricsWriter out(format);
-  write_engine(out, source.stats, source.model, source.grammars);
-  write_device(out, source.model);
+  write_info(out, source.model, {});
+  write_engine(out, source.stats, source.model);
+  write_model(out, source.model, source.grammars);
+  write_device(out, source.model.device_monitor.get());
   write_server(out, source.server);
   write_process(out, source.process);
   return out.take();
@@ -409,15 +426,30 @@ std::string metrics_text(const std::vector<SeenModel>& models, const ServerFigur
   for (const SeenModel& seen : models) {
     if (!seen.loaded) continue;
     const ServedModel& model = seen.loaded->model;
-    const EngineStats stats = seen.stats();
+    const std::vector<ServedWorker> workers = seen.workers();
+    for (size_t i = 0; i < workers.size(); ++i) {
+      const ServedWorker& worker = workers[i];
+      if (!worker.name.empty())
+        out.set_labels({{"worker", worker.name}});  // then there is one model
+      else if (models.size() > 1)
+        out.set_labels({{"model", seen.figures.name}});
+      write_info(out, model, worker);
+      if (worker.stats) write_engine(out, *worker.stats, model);
+      if (!worker.name.empty()) {
+        write_worker(out, worker.figures);
+        write_device(out, worker.monitor.get());
+      }
+      if (worker.stats && compat == MetricsCompat::kVllm)
+        write_vllm_metrics(out, {seen.figures.name, std::to_string(i)}, *worker.stats, model, unix_seconds);
+    }
+    out.set_labels({});
     if (models.size() > 1) out.set_labels({{"model", seen.figures.name}});
-    write_engine(out, stats, model, grammar_figures(model));
-    if (compat == MetricsCompat::kVllm) write_vllm_metrics(out, seen.figures.name, stats, model, unix_seconds);
+    write_model(out, model, grammar_figures(model));
   }
   out.set_labels({});
   const auto is_loaded = [](const SeenModel& seen) { return seen.loaded != nullptr; };
   if (const auto first = std::ranges::find_if(models, is_loaded); first != models.end())
-    write_device(out, first->loaded->model);  // all are on one device
+    write_device(out, first->loaded->model.device_monitor.get());  // all are on one device
   write_models(out, models);
   write_server(out, server);
   write_process(out, process);

@@ -86,11 +86,11 @@ void write_lora_info(MetricsWriter& out, const AdapterShelf& shelf, const Served
 
 }  // namespace
 
-void write_vllm_metrics(MetricsWriter& out, std::string_view name, const EngineStats& stats, const ServedModel& model,
-                        int64_t unix_seconds) {
+void write_vllm_metrics(MetricsWriter& out, const VllmLabels& labels, const EngineStats& stats,
+                        const ServedModel& model, int64_t unix_seconds) {
   const std::string prefix(out.prefix());
   out.set_prefix("vllm:");
-  out.set_labels({{"model_name", name}, {"engine", "0"}});
+  out.set_labels({{"model_name", labels.model_name}, {"engine", labels.engine}});
   out.gauge("num_requests_running", stats.num_running, "Requests that hold KV blocks.");
   out.gauge("num_requests_waiting", stats.num_waiting, "Requests that wait for admission, preempted ones among them.");
   out.gauge("kv_cache_usage_perc", stats.kv_usage(), "Share of the KV pool in use, 0 to 1.");

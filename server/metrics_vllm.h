@@ -3,7 +3,7 @@
 // out.
 #pragma once
 
-#include <string_view>
+#include <string>
 
 #include "core/metrics/engine_stats.h"
 #include "server/metrics_writer.h"
@@ -13,7 +13,10 @@ namespace llmrt::server {
 
 // With vLLM's labels `model_name` and `engine`, types and bounds. `unix_seconds`: the time now, which is the value of
 // lora_requests_info. Leaves the writer's prefix as it was, and no labels.
-void write_vllm_metrics(MetricsWriter& out, std::string_view name, const EngineStats& stats, const ServedModel& model,
-                        int64_t unix_seconds);
+struct VllmLabels {
+  std::string model_name, engine;  // engine: which of several, "0"
+};
+void write_vllm_metrics(MetricsWriter& out, const VllmLabels& labels, const EngineStats& stats,
+                        const ServedModel& model, int64_t unix_seconds);
 
 }  // namespace llmrt::server

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "core/metrics/engine_stats.h"
 #include "server/api_error.h"
 #include "server/served_engine.h"
 
@@ -24,7 +23,7 @@ struct SeenModel {
   ModelFigures figures;
   ServedLease loaded;  // null: not loaded
 
-  EngineStats stats() const { return loaded ? loaded->door->stats() : EngineStats(); }
+  std::vector<ServedWorker> workers() const { return loaded ? loaded->door->workers() : std::vector<ServedWorker>(); }
 };
 std::vector<SeenModel> see_models(const ModelHost& models);
 // The first one; where it is not loaded and another is, that one.

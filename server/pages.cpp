@@ -75,7 +75,7 @@ ApiResult<PageText> no_response_page(const PageQuery& query) {
 }
 ApiResult<PageText> server_info_page(const PageQuery& query) {
   const SeenModel seen = see_main_model(*query.state.models);
-  return page_of(server_info(model_of(seen), seen.stats(), query.state.config.version));
+  return page_of(server_info(model_of(seen), seen.workers(), query.state.config.version));
 }
 ApiResult<PageText> model_info_page(const PageQuery& query) {
   return page_of(model_info(model_of(see_main_model(*query.state.models))));

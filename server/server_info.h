@@ -20,11 +20,14 @@ boost::json::object model_list(const std::vector<SeenModel>& models);
 boost::json::object adapter_card(const ShelvedAdapter& adapter, const SeenModel& model);
 // The shelf of the models' adapters, as far as one is loaded; null: there is none.
 std::shared_ptr<AdapterShelf> shelf_of(const std::vector<SeenModel>& models);
+// "ready", "on trial", "drained", "lost".
+const char* worker_state_name(const FleetWorkerFigures& figures);
 boost::json::object health(const std::vector<SeenModel>& models);
 
 // As SGLang has them, for its router and for load generators: /server_info, /model_info; /get_load with one entry, as
 // for one rank: the sum over all models; /v1/loads with one for each model that is loaded.
-boost::json::object server_info(const ServedModel& model, const EngineStats& stats, const std::string& version);
+boost::json::object server_info(const ServedModel& model, const std::vector<ServedWorker>& workers,
+                                const std::string& version);
 boost::json::object model_info(const ServedModel& model);
 boost::json::array load(const std::vector<SeenModel>& models);
 boost::json::object loads(const std::vector<SeenModel>& models, const std::string& version);

@@ -200,8 +200,12 @@ Fleet::~Fleet() = default;
 
 WorkerFacts Fleet::facts_of(const State& state) const {
   WorkerFacts facts = state.limits;
-  if (state.figures.is_lost)
+  if (!state.engine) {
     facts.unusable = "its engine is lost";
+    return facts;
+  }
+  if (const std::optional<StalledStep> stalled = state.engine->stalled())
+    facts.unusable = fmt::format("it has been at a step for {:.0f} s", stalled->seconds);
   else if (state.figures.is_drained)
     facts.unusable = "it is drained";
   else if (state.out_until_ns != 0)
@@ -237,11 +241,12 @@ Result<Fleet::Chosen> Fleet::choose(const Request& request, std::string_view why
   if (std::ranges::none_of(facts, [](const WorkerFacts& worker) { return worker.unusable.empty(); }))
     for (size_t i = 0; i < facts.size(); ++i)
       if (!states_[i].figures.is_lost && !states_[i].figures.is_drained) facts[i].unusable.clear();
-  const PlacementChoice choice = place(config_, ask_of(request), facts, turn_++);
+  const PlacementAsk ask = ask_of(request);
+  const PlacementChoice choice = place(config_, ask, facts, turn_++);
+  if (told_) told_({std::string(why), request.names, choice.worker, ask, choice});
   if (!choice.worker)
     return make_error(is_any_left ? ErrorCode::kUnsupported : ErrorCode::kDeviceLost,
                       "no device can serve the request: {}", describe(choice, names_));
-  if (told_) told_(why, *choice.worker, choice);
   State& state = states_[*choice.worker];
   if (state.trial == Trial::kReady) state.trial = Trial::kUnderWay;
   return Chosen{*choice.worker, state.engine};
@@ -252,7 +257,7 @@ bool Fleet::goes_elsewhere(const Chosen& chosen, const Error& error) {
   if (error.code != ErrorCode::kDeviceLost) return false;
   // Its thread is about to say so, unless another engine is there already.
   std::lock_guard lock(mutex_);
-  if (states_[chosen.worker].engine == chosen.engine) states_[chosen.worker].figures.is_lost = true;
+  if (states_[chosen.worker].engine == chosen.engine) lose_locked(chosen.worker);
   return true;
 }
 
@@ -338,6 +343,7 @@ std::optional<std::pair<std::shared_ptr<Engine>, RequestId>> Fleet::find(Request
   const Flow::Place now = place.flow->place_of(place.branch, cancels);
   if (cancels) note_end(now.worker, End::kNeither);
   std::lock_guard lock(mutex_);
+  if (!states_[now.worker].engine) return std::nullopt;
   return std::pair(states_[now.worker].engine, now.id);
 }
 
@@ -364,9 +370,14 @@ void Fleet::drained(RequestId id, const SentTimes& sent) {
 
 size_t Fleet::lose(size_t worker) {
   std::lock_guard lock(mutex_);
-  FleetWorkerFigures& figures = states_[worker].figures;
-  figures.num_losses += !figures.is_lost;
-  figures.is_lost = true;
+  return lose_locked(worker);
+}
+
+size_t Fleet::lose_locked(size_t worker) {
+  State& state = states_[worker];
+  state.figures.num_losses += !state.figures.is_lost;
+  state.figures.is_lost = true;
+  state.engine.reset();
   return static_cast<size_t>(std::ranges::count_if(states_, [](const State& state) { return !state.figures.is_lost; }));
 }
 

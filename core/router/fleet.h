@@ -23,26 +23,17 @@
 #include "core/base/clock.h"
 #include "core/engine/engine.h"
 #include "core/log/log.h"
+#include "core/router/fleet_figures.h"
 #include "core/router/placement.h"
+#include "core/router/placement_log.h"
 
 namespace llmrt {
-
-// What the fleet has done with a worker, for reports.
-struct FleetWorkerFigures {
-  std::string name;
-  uint64_t num_placed = 0;    // branches, those that came from elsewhere among them
-  uint64_t num_moved_in = 0;  // of these: from an engine that was lost
-  uint64_t num_failed = 0;    // requests that ended with an error of the engine
-  uint64_t num_losses = 0;    // engines that were lost
-  bool is_lost = false, is_drained = false;
-  bool is_out = false;  // left out as its requests failed, or on trial
-};
 
 class Fleet {
  public:
   struct Worker {
     std::string name;                // of its device
-    std::shared_ptr<Engine> engine;  // kept until it is lost and another one has come
+    std::shared_ptr<Engine> engine;  // let go when it is lost: its owner keeps it until its thread has ended
   };
   // The engines share ids from here on (Engine::set_ids).
   Fleet(std::vector<Worker> workers, const PlacementConfig& config, const Clock* clock,
@@ -57,9 +48,8 @@ class Fleet {
   void set_paused(RequestId id, bool is_paused);
   void drained(RequestId id, const SentTimes& sent = {});
 
-  // Told of each decision with all of its terms: "placed" or "moved from <worker>". Before the first submit; any
-  // thread.
-  using Told = std::function<void(std::string_view why, uint32_t worker, const PlacementChoice& choice)>;
+  // Told of each decision with all of its terms. Before the first submit; any thread, and it must not block.
+  using Told = std::function<void(PlacementRecord)>;
   void on_choice(Told told) { told_ = std::move(told); }
 
   // The engine can serve no more; its thread has ended every request by now. How many are left.
@@ -70,6 +60,7 @@ class Fleet {
   void drain(size_t worker, bool is_drained);
 
   size_t size() const { return names_.size(); }
+  const std::vector<std::string>& names() const { return names_; }
   std::vector<FleetWorkerFigures> figures() const;
 
  private:
@@ -80,7 +71,7 @@ class Fleet {
   };
   enum class Trial : uint8_t { kNone, kReady, kUnderWay };
   struct State {
-    std::shared_ptr<Engine> engine;
+    std::shared_ptr<Engine> engine;  // null: lost
     WorkerFacts limits;
     FleetWorkerFigures figures;
     TimeNs out_until_ns = 0;  // failed lately
@@ -96,6 +87,7 @@ class Fleet {
   enum class End : uint8_t { kWell, kFault, kNeither };
 
   WorkerFacts facts_of(const State& state) const;  // locked
+  size_t lose_locked(size_t worker);
   Result<Chosen> choose(const Request& request, std::string_view why);
   void note_end(size_t worker, End end);
   bool move(Flow& flow, uint32_t branch, const Error& error);

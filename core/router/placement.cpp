@@ -91,6 +91,7 @@ PlacementChoice place(const PlacementConfig& config, const PlacementAsk& ask, st
     if (!terms.infeasible.empty()) continue;
     feasible.push_back(i);
     predict(config, ask, worker, best, &terms);
+    terms.cached_tokens = worker.cached_tokens;
     terms.room_blocks =
         static_cast<int64_t>(worker.blocks_free) - static_cast<int64_t>(blocks_of(ask.tokens(), worker.block_tokens));
     const bool is_large = uint64_t{worker.blocks_total} * worker.block_tokens >= kLargeTimes * smallest;

@@ -69,6 +69,7 @@ struct WorkerFacts {
 struct PlacementTerms {
   std::string infeasible;  // empty: it could serve the request
   double ttft_ms = 0, tpot_ms = 0, late_ms = 0, total_ms = 0;
+  uint64_t cached_tokens = 0;  // of the prompt
   bool keeps_room = false;
   int64_t room_blocks = 0;  // free behind the request
 };

@@ -7,6 +7,7 @@
 #include "server/hosts.h"
 #include "server/ids.h"
 #include "server/line_bound.h"
+#include "server/metrics_text.h"
 #include "server/routes.h"
 #include "server/server_info.h"
 #include "tests/server/fake_engine.h"
@@ -136,8 +137,9 @@ TEST_CASE("loads are told as SGLang's router reads them") {
   CHECK(rank.at("num_used_tokens") == 1200);
   CHECK(rank.at("max_total_num_tokens") == 1600);
   CHECK(rank.at("token_usage") == 0.75);
-  CHECK(server_info(model, stats, "1").at("served_model_name") == "m");
-  CHECK(server_info(model, stats, "1").at("max_total_tokens") == 1600);
+  const std::vector<ServedWorker> workers = {{.name = {}, .stats = stats}};
+  CHECK(server_info(model, workers, "1").at("served_model_name") == "m");
+  CHECK(server_info(model, workers, "1").at("max_total_tokens") == 1600);
   CHECK(model_info(model).at("is_generation") == true);
   // Several: one sum for who asks for one rank, those that wait for a model among them; a rank each for who reads more.
   std::vector<SeenModel> two = seen;
@@ -147,6 +149,49 @@ TEST_CASE("loads are told as SGLang's router reads them") {
   CHECK(load(two)[0].as_object().at("num_waiting_reqs") == 10);
   CHECK(loads(two, "1").at("loads").as_array().size() == 2);
   CHECK(loads(two, "1").at("loads").as_array()[1].as_object().at("model") == "m");
+}
+
+TEST_CASE("several engines of one model are told apart, and one that is lost has no figures") {
+  ServedModel model;
+  model.id = "m";
+  model.block_tokens = 16;
+  const auto engine = std::make_shared<FakeEngine>();
+  ServedWorker one, lost;
+  one.name = one.figures.name = "cuda:0";
+  one.backend = "cuda";
+  one.stats.emplace();
+  one.stats->num_running = 3;
+  one.stats->blocks_total = 100;
+  one.stats->saturation[static_cast<size_t>(Saturation::kWorkerSkew)].is_raised = true;
+  one.figures.num_placed = 9;
+  one.figures.num_moved_in = 2;
+  lost.name = lost.figures.name = "vulkan:1";
+  lost.figures.is_lost = true;
+  lost.figures.num_losses = 1;
+  engine->shown_workers = {one, lost};
+  const std::vector<SeenModel> seen = {{{.name = "m"}, std::make_shared<ServedEngine>(model, engine, 0)}};
+
+  const boost::json::object told = health(seen);
+  CHECK(told.at("workers") == boost::json::value({{"cuda:0", "ready"}, {"vulkan:1", "lost"}}));
+  REQUIRE(told.at("saturated").as_array().size() == 1);
+  CHECK(told.at("saturated").as_array()[0].at("worker") == "cuda:0");
+  CHECK(load(seen)[0].at("num_reqs") == 3);
+  const boost::json::array ranks = loads(seen, "1").at("loads").as_array();
+  REQUIRE(ranks.size() == 1);
+  CHECK(ranks[0].at("worker") == "cuda:0");
+  CHECK(server_info(model, engine->workers(), "1").at("dp_size") == 2);
+  CHECK(server_info(model, engine->workers(), "1").at("max_total_tokens") == 1600);
+
+  const std::string text = metrics_text(seen, {}, {}, MetricsFormat::kText, MetricsCompat::kVllm, /*unix_seconds=*/1);
+  const auto has = [&](std::string_view line) { return text.find(fmt::format("\n{}\n", line)) != std::string::npos; };
+  CHECK(has(R"(llmrt_requests_running{worker="cuda:0"} 3)"));
+  CHECK_FALSE(text.find(R"(llmrt_requests_running{worker="vulkan:1"})") != std::string::npos);
+  CHECK(has(R"(llmrt_worker_up{worker="cuda:0"} 1)"));
+  CHECK(has(R"(llmrt_worker_up{worker="vulkan:1"} 0)"));
+  CHECK(has(R"(llmrt_worker_placed_total{worker="cuda:0"} 9)"));
+  CHECK(has(R"(llmrt_worker_moved_in_total{worker="cuda:0"} 2)"));
+  CHECK(has(R"(llmrt_worker_losses_total{worker="vulkan:1"} 1)"));
+  CHECK(has(R"(vllm:num_requests_running{model_name="m",engine="0"} 3)"));
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ class FakeEngine : public EngineDoor {
   }
   std::optional<std::string> trouble_text;
   EngineStats shown_stats;
+  std::vector<server::ServedWorker> shown_workers;  // empty: it is the only one
 
   ~FakeEngine() override { join(); }
 
@@ -75,7 +76,10 @@ class FakeEngine : public EngineDoor {
     if (sent.last_ns != 0) sent_[id] = sent;
     changed_.notify_all();
   }
-  EngineStats stats() const override { return shown_stats; }
+  std::vector<server::ServedWorker> workers() const override {
+    if (!shown_workers.empty()) return shown_workers;
+    return {{.name = {}, .stats = shown_stats}};
+  }
   std::optional<std::string> trouble() const override { return trouble_text; }
   void stop() override {
     std::lock_guard lock(mutex_);

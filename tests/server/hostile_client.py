@@ -157,10 +157,12 @@ class Server:
         return asyncio.run(ask(self.port, path, body, headers=headers, timeout_s=timeout_s))
 
     def open_requests(self):
-        """Running, waiting and streaming, as /metrics tells."""
+        """Running, waiting and streaming, of all engines, as /metrics tells."""
         text = self.get("/metrics").body.decode()
         names = ("running", "waiting", "streaming")
-        return [int(re.search(rf"^llmrt_requests_{name}(?:{{[^}}]*}})? (\d+)", text, re.M).group(1)) for name in names]
+        found = [re.findall(rf"^llmrt_requests_{name}(?:{{[^}}]*}})? (\d+)", text, re.M) for name in names]
+        assert all(found), text
+        return [sum(map(int, numbers)) for numbers in found]
 
     def num_files(self):
         return len(os.listdir(f"/proc/{self.pid}/fd"))

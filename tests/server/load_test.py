@@ -1,7 +1,8 @@
 """Many connections for some time, on a device whose steps take a set time: most idle, some streaming, clients that leave
 whenever they like. Judged: no error, memory that does not grow, books that balance, SIGTERM in the middle of it.
 
-    load_test.py PACED_SERVER [--minutes M] [--idle N] [--streams N] [--cancels N] [--seed S]
+    load_test.py PACED_SERVER [--minutes M] [--idle N] [--streams N] [--cancels N] [--seed S] [--workers N]
+                 [--lose-every-s S]
 
 The defaults are the short form; the long one is --minutes 10 --idle 10000 --streams 256 --cancels 100000.
 """
@@ -104,8 +105,9 @@ class Load:
 def blocks_in_use(server):
     """Of the KV pool, as /metrics tells."""
     text = server.get("/metrics", timeout_s=60).body.decode()
-    total, free = (float(re.search(rf"^llmrt_{name}(?:{{[^}}]*}})? (\S+)", text, re.M).group(1))
+    total, free = (sum(map(float, re.findall(rf"^llmrt_{name}(?:{{[^}}]*}})? (\S+)", text, re.M)))
                    for name in ("kv_blocks", "kv_blocks_free"))
+    assert total > 0
     return total - free
 
 
@@ -158,12 +160,15 @@ def main():
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--cancels", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--lose-every-s", type=float, default=0)
     options = parser.parse_args()
     print(options, flush=True)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
     server = Server(options.program, "--connections", str(options.idle + 4 * options.streams + 100), "--step-ms", "4",
-                    "--grace", "20", "--idle-s", "600", "--kv-tokens", "65536")
+                    "--grace", "20", "--idle-s", "600", "--kv-tokens", "65536", "--workers", str(options.workers),
+                    "--lose-every-s", str(options.lose_every_s))
     assert blocks_in_use(server) == 0
     cancels = asyncio.run(run_cancels(server, options))
     left = server.wait_quiet(60)
@@ -176,7 +181,9 @@ def main():
     assert not cancels.faults and not load.faults, cancels.faults + load.faults
     assert end < middle * 1.1 + 16, memory
     assert code == 0 and ended_s < 30, (code, ended_s)
-    assert not server.new_errors(), server.log()[-2000:]
+    errors = server.new_errors()
+    losses = [line for line in errors if "the test has taken the device away" in line]
+    assert errors == losses and (len(losses) >= 6) == (options.lose_every_s > 0), server.log()[-2000:]
     assert load.counts["whole"] > options.streams and load.counts["left"] > 0
 
 

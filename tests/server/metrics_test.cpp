@@ -295,7 +295,7 @@ TEST_CASE("vLLM's name for adapters tells which run and which wait, with the tim
   figures.stats.adapters.num_slots = 4;
   const auto line = [&] {
     MetricsWriter out(MetricsFormat::kText);
-    write_vllm_metrics(out, "letters", figures.stats, figures.model, 1790000000);
+    write_vllm_metrics(out, {"letters", "0"}, figures.stats, figures.model, 1790000000);
     const std::string text = out.take();
     check_form(text, MetricsFormat::kText);
     const size_t begin = text.find("\nvllm:lora_requests_info{");
@@ -335,7 +335,7 @@ TEST_CASE("vLLM's names tell the same figures at vLLM's bounds") {
   stats.ttft_s.add(5000);
   for (const MetricsFormat format : {MetricsFormat::kText, MetricsFormat::kOpenMetrics}) {
     MetricsWriter out(format);
-    write_vllm_metrics(out, "a \"b\"", stats, figures.model, 0);
+    write_vllm_metrics(out, {"a \"b\"", "0"}, stats, figures.model, 0);
     out.gauge("behind", 1, "Written as before.");
     const std::string text = out.take();
     check_form(text, format);

@@ -5,6 +5,7 @@
 // known, "chat_format": a name or "auto"}.
 //
 //   paced_server [flags as of llmrt serve] [--name NAME] [--step-ms MS] [--token-us US] [--vocabulary bpe|spm] [--script FILE]
+//                [--workers N [--lose-every-s S]]     N devices behind one endpoint, one of which is lost every S seconds
 //   paced_server --colliding-keys N --seed S      prints N keys that std::hash puts into one bucket, and ends
 #include <CLI/CLI.hpp>
 
@@ -15,14 +16,17 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <iterator>
 
 #include "core/platform/free_memory.h"
 #include "server/server.h"
+#include "tests/server/losable_backend.h"
 #include "tests/server/paced_backend.h"
 #include "tests/server/paced_vocabulary.h"
 #include "tests/server/scripted_backend.h"
+#include "tools/llmrt/fleet_door.h"
 #include "tools/llmrt/local_engine.h"
 
 namespace llmrt::test {
@@ -33,6 +37,8 @@ struct Options {
   EngineConfig engine;
   PacedConfig paced;
   std::string vocabulary = "bpe", script, name = "paced";
+  uint32_t num_workers = 1;
+  double lose_every_s = 0;
   uint32_t num_colliding_keys = 0;
   uint64_t seed = 1;
 };
@@ -103,6 +109,56 @@ std::string text_of(const boost::json::object& script, const char* key) {
   return std::string(script.at(key).as_string());
 }
 
+std::unique_ptr<server::Server> listen(const Options& options, server::ServedModel served,
+                                       std::shared_ptr<server::EngineDoor> door, const std::shared_ptr<Log>& log) {
+  Result<std::unique_ptr<server::Server>> server =
+      server::Server::listen(options.server, std::move(served), std::move(door), log);
+  if (!server) fail(server.error());
+  (*server)->drain_on_signals();
+  return *std::move(server);
+}
+
+int serve_one(const Options& options, server::ServedModel served, std::unique_ptr<Engine> engine,
+              const std::shared_ptr<Log>& log) {
+  EngineThread thread(engine.get());
+  const auto server = listen(options, std::move(served), std::make_shared<cli::LocalEngine>(&thread, nullptr), log);
+  thread.start([&] {
+    log->error("the engine ended: {}", *thread.trouble());
+    server->drain();
+  });
+  std::cout << "listening " << server->port() << std::endl;
+  server->run();
+  const Status ran = thread.join();
+  engine.reset();  // before the server: it may still hold sinks
+  return ran.ok() ? 0 : 1;
+}
+
+int serve_several(const Options& options, server::ServedModel served, std::vector<std::unique_ptr<Engine>> engines,
+                  std::function<Result<std::unique_ptr<Engine>>(size_t)> reopen, const std::shared_ptr<Log>& log) {
+  std::vector<cli::FleetDoor::Worker> workers;
+  for (std::unique_ptr<Engine>& engine : engines) {
+    cli::FleetDoor::Worker& worker = workers.emplace_back();
+    worker.device = fmt::format("paced:{}", workers.size() - 1);
+    worker.engine = std::move(engine);
+  }
+  const SteadyClock clock;
+  cli::FleetDoor::Config config;
+  config.reopen = std::move(reopen);
+  config.first_wait_s = 0.2;
+  const auto door = std::make_shared<cli::FleetDoor>(std::move(workers), std::move(config), &clock, log);
+  const auto server = listen(options, std::move(served), door, log);
+  bool has_ended = false;
+  door->start([&](const Error& error) {
+    log->error("the last engine ended: {}", error.message);
+    has_ended = true;
+    server->drain();
+  });
+  std::cout << "listening " << server->port() << std::endl;
+  server->run();
+  door->close();
+  return has_ended ? 1 : 0;
+}
+
 int serve(Options& options) {
   return_large_blocks_at_once();
   PacedVocabulary made = options.vocabulary == "spm" ? paced_sentencepiece() : paced_bpe();
@@ -140,35 +196,32 @@ int serve(Options& options) {
   }
   served.chat_format =
       std::make_shared<const ResolvedFormat>(resolve_format(*format, marker_tokens(*served.tokenizer)));
-  std::unique_ptr<Backend> backend = std::make_unique<PacedBackend>(options.paced);
-  if (!script.empty()) {
-    Script lines{.answer_mark = text_of(script, "answer_mark"), .answers = {}};
-    for (const auto& answer : script.at("answers").as_array()) lines.answers.emplace_back(answer.as_string());
-    backend = std::make_unique<ScriptedBackend>(options.paced, lines, served.tokenizer);
-  }
-
   const SteadyClock clock;
   const std::shared_ptr<Log> log = stderr_log(LogLevel::kInfo);
-  Result<std::unique_ptr<Engine>> engine =
-      Engine::create(options.engine, model, served.tokenizer, std::move(backend), &clock, {});
-  if (!engine) fail(engine.error());
-  (*engine)->set_log(log);
-  served.context_max = (*engine)->config().context_max;
-  served.block_tokens = (*engine)->memory_plan().block_tokens;
-  EngineThread thread(engine->get());
-  const auto door = std::make_shared<cli::LocalEngine>(&thread, nullptr);
-  Result<std::unique_ptr<server::Server>> server = server::Server::listen(options.server, std::move(served), door, log);
-  if (!server) fail(server.error());
-  (*server)->drain_on_signals();
-  thread.start([&] {
-    log->error("the engine ended: {}", *thread.trouble());
-    (*server)->drain();
-  });
-  std::cout << "listening " << (*server)->port() << std::endl;
-  (*server)->run();
-  const Status ran = thread.join();
-  engine->reset();  // before the server: it may still hold sinks
-  return ran.ok() ? 0 : 1;
+  Fates::all().set_every_s(options.lose_every_s);
+  const auto open_engine = [&options, &clock, script, model, log, words = served.tokenizer](size_t) {
+    std::unique_ptr<Backend> backend = std::make_unique<PacedBackend>(options.paced);
+    if (!script.empty()) {
+      Script lines{.answer_mark = text_of(script, "answer_mark"), .answers = {}};
+      for (const auto& answer : script.at("answers").as_array()) lines.answers.emplace_back(answer.as_string());
+      backend = std::make_unique<ScriptedBackend>(options.paced, lines, words);
+    }
+    if (options.num_workers > 1) backend = std::make_unique<LosableBackend>(std::move(backend), Fates::all().make());
+    Result<std::unique_ptr<Engine>> engine =
+        Engine::create(options.engine, model, words, std::move(backend), &clock, {});
+    if (engine) (*engine)->set_log(log);
+    return engine;
+  };
+  std::vector<std::unique_ptr<Engine>> engines;
+  for (uint32_t i = 0; i < options.num_workers; ++i) {
+    Result<std::unique_ptr<Engine>> engine = open_engine(i);
+    if (!engine) fail(engine.error());
+    engines.push_back(*std::move(engine));
+  }
+  served.context_max = engines[0]->config().context_max;
+  served.block_tokens = engines[0]->memory_plan().block_tokens;
+  return options.num_workers == 1 ? serve_one(options, std::move(served), std::move(engines[0]), log)
+                                  : serve_several(options, std::move(served), std::move(engines), open_engine, log);
 }
 
 }  // namespace
@@ -213,6 +266,8 @@ int main(int argc, char** argv) {
   app.add_option("--name", options.name);
   app.add_option("--step-ms", options.paced.step_ms);
   app.add_option("--token-us", options.paced.token_us);
+  app.add_option("--workers", options.num_workers)->check(CLI::Range(1u, 64u));
+  app.add_option("--lose-every-s", options.lose_every_s);
   app.add_option("--script", options.script)->check(CLI::ExistingFile);
   app.add_option("--vocabulary", options.vocabulary)->check(CLI::IsMember({"bpe", "spm"}));
   app.add_option("--colliding-keys", options.num_colliding_keys);

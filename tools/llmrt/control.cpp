@@ -7,6 +7,7 @@
 #include "core/platform/process_figures.h"
 #include "core/router/near_names.h"
 #include "core/weights/metadata.h"
+#include "server/server_info.h"
 #include "tools/llmrt/program.h"
 #include "tools/number_range.h"
 
@@ -43,6 +44,51 @@ json::object problem(ErrorCode code, std::string message) {
   return {{"error", {{"code", error_code_name(code)}, {"message", std::move(message)}}}};
 }
 
+// The engines of all loaded models that have several.
+json::array worker_objects(const ModelHost& models) {
+  json::array all;
+  for (const ModelLease& lease : models.look()) {
+    if (!lease) continue;
+    for (const server::ServedWorker& worker : server::to_served(lease)->door->workers()) {
+      if (worker.name.empty()) continue;
+      json::object out = {{"name", worker.name},
+                          {"device_name", worker.device_name},
+                          {"state", server::worker_state_name(worker.figures)},
+                          {"placed", worker.figures.num_placed},
+                          {"moved_in", worker.figures.num_moved_in},
+                          {"failed", worker.figures.num_failed},
+                          {"losses", worker.figures.num_losses}};
+      if (worker.stats) {
+        out["running"] = worker.stats->num_running;
+        out["waiting"] = worker.stats->num_waiting;
+        out["kv_usage"] = worker.stats->kv_usage();
+      }
+      all.push_back(std::move(out));
+    }
+  }
+  return all;
+}
+
+json::object drain_worker_answer(const json::object& question, const ModelHost& models) {
+  const json::value* name = question.if_contains("worker");
+  const json::value* drains = question.if_contains("drains");
+  if (!name || !name->is_string() || !drains || !drains->is_bool())
+    return problem(ErrorCode::kInvalidArgument, "drain-worker: expected worker and drains");
+  std::vector<std::string> names;
+  for (const ModelLease& lease : models.look()) {
+    if (!lease) continue;
+    const auto served = server::to_served(lease);
+    if (served->door->drain(std::string_view(name->get_string()), drains->get_bool()))
+      return {{"worker", *name}, {"drains", *drains}};
+    for (const server::ServedWorker& worker : served->door->workers())
+      if (!worker.name.empty()) names.push_back(worker.name);
+  }
+  return problem(ErrorCode::kNotFound, fmt::format("worker: expected {}, found {}",
+                                                   names.empty() ? "a server with several devices"
+                                                                 : fmt::format("{}", fmt::join(names, ", ")),
+                                                   printable(std::string_view(name->get_string()))));
+}
+
 json::object ps_answer(const ModelHost& models, const server::Server& server) {
   json::array list;
   for (const ModelFigures& figures : models.figures()) list.push_back(model_object(figures, models.now_ns()));
@@ -52,7 +98,8 @@ json::object ps_answer(const ModelHost& models, const server::Server& server) {
           {"version", LLMRT_VERSION},
           {"urls", json::array(urls.begin(), urls.end())},
           {"resident_bytes", process.resident_bytes.value_or(0)},
-          {"models", std::move(list)}};
+          {"models", std::move(list)},
+          {"workers", worker_objects(models)}};
 }
 
 json::object unload_answer(const json::object& question, ModelHost& models) {
@@ -75,8 +122,8 @@ json::object unload_answer(const json::object& question, ModelHost& models) {
 
 struct ControlOptions {
   int port = -1;
-  std::string model;
-  bool json = false;
+  std::string model, worker;
+  bool json = false, resumes = false;
 };
 
 // The sockets of one port, or of all servers of this user.
@@ -85,6 +132,26 @@ std::vector<std::pair<uint16_t, std::string>> sockets_of(int port) {
   if (!folder) return {};
   if (port >= 0) return {{static_cast<uint16_t>(port), server::control_path(*folder, static_cast<uint16_t>(port))}};
   return server::control_paths(*folder);
+}
+
+void print_workers(const json::array& workers) {
+  if (workers.empty()) return;
+  size_t width = 6;
+  for (const json::value& worker : workers) width = std::max(width, worker.at("name").as_string().size());
+  fmt::print("  {:<{}}  {:<9} {:>8} {:>8} {:>6} {:>8} {:>8}\n", "device", width, "state", "running", "waiting", "KV",
+             "placed", "moved in");
+  for (const json::value& worker : workers) {
+    const json::object& row = worker.as_object();
+    const auto number = [&](const char* key) {
+      const json::value* value = row.if_contains(key);
+      return value ? std::to_string(value->to_number<uint64_t>()) : std::string("-");
+    };
+    const json::value* usage = row.if_contains("kv_usage");
+    fmt::print("  {:<{}}  {:<9} {:>8} {:>8} {:>6} {:>8} {:>8}\n", std::string_view(row.at("name").as_string()), width,
+               std::string_view(row.at("state").as_string()), number("running"), number("waiting"),
+               usage ? fmt::format("{:.0f} %", 100 * usage->to_number<double>()) : "-", number("placed"),
+               number("moved_in"));
+  }
 }
 
 void print_server(uint16_t port, const json::object& answer) {
@@ -111,6 +178,7 @@ void print_server(uint16_t port, const json::object& answer) {
                                                   : "");
     if (!model.at("error").is_null()) fmt::print("  {:<{}}  {}\n", "", width, text(model.at("error")));
   }
+  print_workers(answer.at("workers").as_array());
 }
 
 void ps(const ControlOptions& options) {
@@ -130,7 +198,8 @@ void ps(const ControlOptions& options) {
     for (const json::value& answer : all) print_server(answer.at("port").to_number<uint16_t>(), answer.as_object());
 }
 
-void stop(const ControlOptions& options) {
+// The one that is meant.
+std::pair<uint16_t, std::string> server_of(const ControlOptions& options) {
   std::vector<std::pair<uint16_t, std::string>> running;
   for (const auto& socket : sockets_of(options.port))
     if (server::ask_server(socket.second, {{"command", "ps"}}, kPatience)) running.push_back(socket);
@@ -140,7 +209,11 @@ void stop(const ControlOptions& options) {
   if (running.empty()) fail(kFailed, "no llmrt serve of this user runs");
   if (running.size() > 1)
     fail(kUsage, fmt::format("--port: expected which of {} running servers is meant, found nothing", running.size()));
-  const auto& [port, path] = running.front();
+  return running.front();
+}
+
+void stop(const ControlOptions& options) {
+  const auto [port, path] = server_of(options);
   const json::object question = options.model.empty() ? json::object{{"command", "drain"}}
                                                       : json::object{{"command", "unload"}, {"model", options.model}};
   const Result<json::object> answer = server::ask_server(path, question, kPatience);
@@ -152,6 +225,14 @@ void stop(const ControlOptions& options) {
                answer->at("requests").to_number<uint64_t>());
 }
 
+void drain(const ControlOptions& options) {
+  const json::object question = {{"command", "drain-worker"}, {"worker", options.worker}, {"drains", !options.resumes}};
+  const Result<json::object> answer = server::ask_server(server_of(options).second, question, kPatience);
+  if (!answer) fail(answer.error(), kFailed);
+  fmt::print("{}: {}\n", options.worker,
+             options.resumes ? "takes requests again" : "takes no new requests; those that it has are answered");
+}
+
 }  // namespace
 
 json::object control_answer(const json::object& question, ModelHost& models, server::Server& server) {
@@ -159,11 +240,12 @@ json::object control_answer(const json::object& question, ModelHost& models, ser
   const std::string_view name = command && command->is_string() ? std::string_view(command->get_string()) : "";
   if (name == "ps") return ps_answer(models, server);
   if (name == "unload") return unload_answer(question, models);
+  if (name == "drain-worker") return drain_worker_answer(question, models);
   if (name == "drain") {
     server.drain();
     return {{"draining", true}};
   }
-  return problem(ErrorCode::kInvalidArgument, "command: expected ps, unload or drain");
+  return problem(ErrorCode::kInvalidArgument, "command: expected ps, unload, drain or drain-worker");
 }
 
 std::unique_ptr<server::ControlSocket> listen_for_control(std::shared_ptr<ModelHost> models, server::Server& server,
@@ -195,6 +277,18 @@ void add_ps(CLI::App& app) {
   command->add_flag("--json", options->json, "print JSON");
   command->footer("Asks each llmrt serve through its socket in $XDG_RUNTIME_DIR, or /tmp/llmrt-UID without one.");
   command->callback([options] { ps(*options); });
+}
+
+void add_drain(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("drain", "Let one of several devices of a running server take no new requests, or again");
+  const auto options = std::make_shared<ControlOptions>();
+  command->add_option("device", options->worker, "a device, as llmrt ps names it")->required()->type_name("ID");
+  command->add_flag("--resume", options->resumes, "it takes requests again");
+  command->add_option("--port", options->port, "of the server on this port; needed where several run")
+      ->check(number_range(0, 65535))
+      ->type_name("N");
+  command->callback([options] { drain(*options); });
 }
 
 void add_stop(CLI::App& app) {

@@ -1,4 +1,4 @@
-// What `llmrt ps` and `llmrt stop` ask of a running `llmrt serve`, and its answers (server/control_socket.h).
+// What `llmrt ps`, `llmrt stop` and `llmrt drain` ask of a running `llmrt serve`, and its answers (server/control_socket.h).
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ namespace llmrt::cli {
 std::unique_ptr<server::ControlSocket> listen_for_control(std::shared_ptr<ModelHost> models, server::Server& server,
                                                           Log& log);
 
-// The answer to {"command": "ps"}, {"command": "unload", "model": NAME} or {"command": "drain"}; {"error": ...} where
-// it is none of these.
+// The answer to {"command": "ps"}, {"command": "unload", "model": NAME}, {"command": "drain"} or {"command":
+// "drain-worker", "worker": DEVICE, "drains": BOOL}; {"error": ...} where it is none of these.
 boost::json::object control_answer(const boost::json::object& question, ModelHost& models, server::Server& server);
 
 }  // namespace llmrt::cli

@@ -97,10 +97,20 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
     return [&config, what](const std::string&) { config.asked.*what = true; };
   };
   command
-      .add_option("-d,--device", options.device,
-                  "device to run on, as llmrt devices lists them: auto, cuda:N or vulkan:N")
+      .add_option_function<std::vector<std::string>>(
+          "-d,--device",
+          [&options](const std::vector<std::string>& devices) {
+            options.devices = devices;
+            options.device = devices.front();
+          },
+          "device to run on, as llmrt devices lists them: auto, cuda:N or vulkan:N; serve and batch take several, of "
+          "any kinds, given with commas or one by one: they serve one model together (docs/scale.md)")
+      ->delimiter(',')
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("ID")
-      ->capture_default_str()
+      ->default_str("auto")
       ->group(group);
   command
       .add_option("-c,--context,--ctx-size", config.context_max,
@@ -516,6 +526,8 @@ void load_adapter(const std::string& path, const Engine& engine, server::ServedM
 
 std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& options, const Clock* clock, Log* log) {
   open.times.model_ns = clock->now_ns();
+  if (options.devices.size() > 1)
+    fail(kUsage, fmt::format("--device: expected one device, found {}", fmt::join(options.devices, ", ")));
   Result<std::unique_ptr<Backend>> backend = open_device(options.device);
   if (!backend) fail(backend.error(), kNoDevice);
   open.times.device_ns = clock->now_ns();
@@ -587,9 +599,11 @@ SampleTraceOrigin trace_origin(Engine& engine) {
   return {engine.model().path, digest, engine.backend().caps().device_id, kv_dtype_name(engine.config().kv_dtype)};
 }
 
-std::shared_ptr<TraceWriter> open_trace(const std::string& path, Engine& engine, Log* log) {
+std::shared_ptr<TraceWriter> open_trace(const std::string& path, Engine& engine, Log* log, const std::string& device) {
   if (path.empty()) return nullptr;
-  Result<std::shared_ptr<TraceWriter>> trace = TraceWriter::open(path, trace_origin(engine));
+  SampleTraceOrigin origin = trace_origin(engine);
+  if (!device.empty()) origin.device = device;
+  Result<std::shared_ptr<TraceWriter>> trace = TraceWriter::open(path, origin);
   if (!trace) fail(trace.error());
   if ((*trace)->others_may_read()) warn(log, fmt::format("sample trace: {}: others than its owner may read it", path));
   return *trace;

@@ -45,9 +45,9 @@ class LocalEngine final : public server::EngineDoor {
     if (!thread_) return make_error(ErrorCode::kCancelled, "the model is unloaded");
     return thread_->engine().load_adapter(path);
   }
-  EngineStats stats() const override {
+  std::vector<server::ServedWorker> workers() const override {
     std::shared_lock lock(mutex_);
-    return thread_ ? thread_->engine().stats() : EngineStats();
+    return {{.name = {}, .stats = thread_ ? thread_->engine().stats() : EngineStats()}};
   }
   void stop() override {
     std::shared_lock lock(mutex_);

@@ -49,7 +49,7 @@ int main(int argc, char** argv) {
   app.set_help_all_flag("--help-all", "show this help with all options");
   app.set_version_flag("--version", "llmrt " LLMRT_VERSION, "show the version");
   for (auto add : {add_devices, add_list, add_inspect, add_tokenize, add_complete, add_chat, add_serve, add_batch,
-                   add_ps, add_stop, add_explain, add_trace, add_synthesize, add_replay})
+                   add_ps, add_stop, add_drain, add_explain, add_trace, add_synthesize, add_replay})
     add(app);
   try {
     std::vector<std::string> arguments = understood(app, {argv + 1, argv + argc});

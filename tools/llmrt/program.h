@@ -49,7 +49,8 @@ struct ModelOptions {
 void add_model_options(CLI::App& command, ModelOptions& options);
 
 struct EngineOptions {
-  std::string device = "auto";
+  std::string device = "auto";                  // the first of
+  std::vector<std::string> devices = {"auto"};  // those that serve one model together (serve, batch)
   EngineConfig config;
   std::string kv_dtype = "f16";
   std::string prefix_cache = "on";
@@ -100,12 +101,14 @@ Result<OpenModel> try_open_model(const ModelOptions& options);
 Result<std::unique_ptr<Engine>> try_open_engine(OpenModel& open, const EngineConfig& config,
                                                 std::unique_ptr<Backend> backend, const std::string& draft_model,
                                                 const Clock* clock, const Progress& progress);
-// The same, told as open_model does.
+// The same on the only device, told as open_model does.
 std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& options, const Clock* clock,
                                     Log* log = nullptr);
 
 // Records how tokens are drawn on this engine; null when the path is empty. Ends the program on an error.
-std::shared_ptr<TraceWriter> open_trace(const std::string& path, Engine& engine, Log* log = nullptr);
+// `device`: where several engines draw them; empty: the engine's.
+std::shared_ptr<TraceWriter> open_trace(const std::string& path, Engine& engine, Log* log = nullptr,
+                                        const std::string& device = {});
 // What goes into a trace's header.
 SampleTraceOrigin trace_origin(Engine& engine);
 
@@ -133,6 +136,7 @@ void add_serve(CLI::App& app);
 void add_batch(CLI::App& app);
 void add_ps(CLI::App& app);
 void add_stop(CLI::App& app);
+void add_drain(CLI::App& app);
 void add_explain(CLI::App& app);
 void add_trace(CLI::App& app);
 void add_synthesize(CLI::App& app);

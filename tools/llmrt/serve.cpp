@@ -27,7 +27,10 @@ struct Options {
   EngineOptions engine;
   server::ServerConfig server;
   std::string log_level = "info", log_format = "text", sample_trace;
-  std::string request_trace, worker_id = "0";
+  std::string request_trace, worker_id = kWorkerId;
+  PlacementConfig placement;
+  std::string placement_log;
+  double reopen_s = 10;
   std::string thought_field = "reasoning_content";
   int64_t reasoning_budget = -1;
   bool no_compression = false;
@@ -105,6 +108,11 @@ LoaderConfig loader_config(const Options& options, std::vector<ModelOptions> mod
   config.thought_field = options.thought_field;
   config.request_trace = options.request_trace;
   config.worker_id = options.worker_id;
+  config.placement.policy = options.placement.policy;
+  config.placement.kept_share = options.placement.kept_share;
+  config.placement.long_tokens = options.placement.long_tokens;
+  config.placement_log = options.placement_log;
+  config.reopen_s = options.reopen_s;
   if (!options.policy.empty()) {
     Result<std::shared_ptr<const Policy>> policy = server::read_policy_file(options.policy);
     if (!policy) fail(kUsage, fmt::format("--policy: {}", policy.error().message));
@@ -128,6 +136,7 @@ void serve(const Options& options) {
   return_large_blocks_at_once();
   check_writable(options.sample_trace, "--sample-trace");
   check_writable(options.request_trace, "--request-trace");
+  check_writable(options.placement_log, "--placement-log");
   const SteadyClock clock;
   const std::shared_ptr<Log> log = stderr_log(kLogLevels.at(options.log_level), kLogFormats.at(options.log_format));
   ModelOptions common = options.model;
@@ -167,7 +176,9 @@ void serve(const Options& options) {
   if (is_only) {
     loader->on_loss([&server](const Error&) { server.drain(); });
     const auto prepare = [&](Engine& engine) {
-      trace = open_trace(options.sample_trace, engine, start_log);
+      const bool is_fleet = loader->devices().size() > 1;
+      trace = open_trace(options.sample_trace, engine, start_log,
+                         is_fleet ? fmt::format("{}", fmt::join(loader->devices(), ",")) : "");
       loader->set_sample_trace(trace);
     };
     adopt_only_model(std::move(*open), engine_options, *loader, host, &clock, prepare, start_log);
@@ -453,6 +464,44 @@ void add_serve(CLI::App& app) {
       ->capture_default_str()
       ->type_name("NAME")
       ->group(group);
+  const char* fleet = "Several devices";
+  command
+      ->add_option_function<std::string>(
+          "--placement",
+          [options](const std::string& name) { options->placement.policy = *parse_placement_policy(name); },
+          "which device gets a request: lateness: where it comes least late, by what each device has left and how fast "
+          "it is; or least-load, round-robin")
+      ->check(one_of({"lateness", "least-load", "round-robin"}))
+      ->default_str("lateness")
+      ->type_name("RULE")
+      ->group(fleet);
+  command
+      ->add_option("--kept-share", options->placement.kept_share,
+                   "share of a large device's KV pool that is kept for long requests")
+      ->check(number_range(0.0, 0.9))
+      ->capture_default_str()
+      ->type_name("SHARE")
+      ->group(fleet);
+  command
+      ->add_option("--long-tokens", options->placement.long_tokens,
+                   "tokens of prompt and answer beyond which a request is a long one")
+      ->check(number_range(uint64_t{1}, uint64_t{1} << 32))
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(fleet);
+  command
+      ->add_option("--reopen-s", options->reopen_s,
+                   "seconds before a device that was lost is opened again, while others serve; twice as many each time "
+                   "that this fails, 600 at most")
+      ->check(number_range(0.1, 600.0))
+      ->capture_default_str()
+      ->type_name("S")
+      ->group(fleet);
+  command
+      ->add_option("--placement-log", options->placement_log,
+                   "append a line of JSON for each decision, with all that it was made of (docs/scale.md)")
+      ->type_name("FILE")
+      ->group(fleet);
   Slo& slo = options->engine.config.slo;
   command
       ->add_option("--ttft-slo-ms", slo.ttft_ms,

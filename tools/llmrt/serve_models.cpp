@@ -139,11 +139,16 @@ uint32_t models_at_once(const ServedModelsOptions& options, size_t num_models) {
 LoaderConfig loader_config(const ServedModelsOptions& options, const EngineOptions& engine,
                            std::vector<ModelOptions> models) {
   LoaderConfig config;
-  config.device = engine.device;
+  config.devices = engine.devices;
+  config.placement.ttft_target_ms = engine.config.slo.ttft_ms;
+  config.placement.tpot_target_ms = engine.config.slo.tpot_ms;
   config.engine = engine_config(engine);
   config.draft_model = engine.draft_model;
   if (models.size() > 1 && !engine.draft_model.empty())
     fail(kUsage, fmt::format("--draft-model: expected one model, found {}", models.size()));
+  if (models.size() > 1 && engine.devices.size() > 1)
+    fail(kUsage,
+         fmt::format("--device: expected one device for several models, found {}", fmt::join(engine.devices, ", ")));
   if (models.size() > 1) config.num_shares = models_at_once(options, models.size());
   config.models = std::move(models);
   return config;
