@@ -1,8 +1,9 @@
 #include "core/schedule/prefixes.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
+
+#include "core/schedule/prefix_identity.h"
 
 namespace llmrt {
 namespace {
@@ -13,16 +14,14 @@ uint32_t common_tokens(std::span<const int32_t> a, std::span<const int32_t> b) {
   return static_cast<uint32_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
 
-// While it lives, the sequence's tokens are what the prefix cache knows them by. An adapter that counts from a position
-// on stands there in place of the token, which is the first of its invocation: so blocks that end before it are the
-// model's own, and those from there on belong to the adapter's content and to its start.
+// While it lives, the sequence's tokens are what the prefix cache knows them by.
 class CachedTokens {
  public:
   explicit CachedTokens(Sequence& sequence) {
-    const Request& request = sequence.request;
-    if (request.adapter_id == 0 || !request.adapter_start || *request.adapter_start >= sequence.tokens.size()) return;
-    place_ = &sequence.tokens[*request.adapter_start];
-    token_ = std::exchange(*place_, INT32_MIN + static_cast<int32_t>(request.adapter_id));
+    const std::optional<PrefixMark> mark = prefix_mark(sequence.request);
+    if (!mark || mark->position >= sequence.tokens.size()) return;
+    place_ = &sequence.tokens[mark->position];
+    token_ = std::exchange(*place_, mark->token);
   }
   ~CachedTokens() {
     if (place_) *place_ = token_;
@@ -38,28 +37,18 @@ class CachedTokens {
 }  // namespace
 
 void Prefixes::set_origin(Sequence& sequence) const {
-  if (kv_.has_cache()) sequence.origin.identity = identity_of(sequence);
+  if (kv_.has_cache()) {
+    Digest& identity = sequence.origin.identity;
+    identity = prefix_identity(config_.cache_identity, sequence.request);
+    // Without a prefix cache (but with a host tier, which needs its books) a request's blocks are its own alone.
+    if (config_.prefix_cache == PrefixCacheKind::kOff)
+      identity = Sha256().add(identity).add(sequence.request.id - sequence.branch).finish();
+  }
   sequence.origin.has_salt = !sequence.request.cache_salt.empty();
   // A guessed salt could be checked by a key in a file; an adapter's id means nothing after a restart.
   sequence.origin.may_last = kv_.has_disk() && config_.prefix_cache != PrefixCacheKind::kOff &&
                              !sequence.origin.has_salt && sequence.request.adapter_id == 0;
   sequence.request.cache_salt = {};
-}
-
-// An adapter's id stands for its content: ids are not given twice. One that counts from a position on is among the
-// tokens (CachedTokens), unless the request has a factor of its own on it. Without a prefix cache (but with a host
-// tier, which needs its books) a request's blocks are its own alone.
-Digest Prefixes::identity_of(const Sequence& sequence) const {
-  const Request& request = sequence.request;
-  const bool is_in_tokens = request.adapter_start && request.adapter_scale == 1;
-  Sha256 identity;
-  identity.add(config_.cache_identity)
-      .add(is_in_tokens ? 0 : request.adapter_id)
-      .add(std::bit_cast<uint32_t>(request.adapter_scale))
-      .add(uint32_t{request.batch_invariant})
-      .add_text(request.cache_salt);
-  if (config_.prefix_cache == PrefixCacheKind::kOff) identity.add(request.id - sequence.branch);
-  return identity.finish();
 }
 
 PrefixMatch Prefixes::look_up(Sequence& sequence, std::span<Sequence* const> running) const {

@@ -53,7 +53,6 @@ class Prefixes {
   void forget_spoilt(const Sequence* sequence, uint64_t root);
 
  private:
-  Digest identity_of(const Sequence& sequence) const;
   uint32_t common_with(const Sequence& sequence, std::span<Sequence* const> running) const;
   // The last place of a checkpoint that is not behind so many tokens; 0 where there are no states.
   uint32_t place_before(uint32_t num_tokens) const {
