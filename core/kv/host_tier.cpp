@@ -9,11 +9,9 @@ BlockId HostTier::insert(const Digest& key, std::span<const int32_t> tokens, uin
   }
   if (pool_.num_free() == 0) return kNoBlock;
   const BlockId block = pool_.allocate();
-  if (index_.contains(block)) index_.erase(block);
-  index_.insert(key, tokens, block);
-  pool_.set_keeps_content(block, true);
+  if (index_.contains(block)) take_out(block);
+  put(block, key, tokens, root);
   from_disk_[block] = false;
-  roots_[block] = root;
   held_.push_back(block);
   return block;
 }
@@ -21,9 +19,9 @@ BlockId HostTier::insert(const Digest& key, std::span<const int32_t> tokens, uin
 void HostTier::erase(const Digest& key, std::span<const int32_t> tokens) {
   const BlockId block = index_.find(key, tokens);
   if (block == kNoBlock) return;
-  if (pins_[block] > 0) return index_.hide(block);
+  if (pins_[block] > 0) return hide(block);
   if (pool_.references(block) > 0) return;
-  index_.erase(block);
+  take_out(block);
   pool_.set_keeps_content(block, false);
 }
 
@@ -31,9 +29,9 @@ void HostTier::forget(uint64_t root) {
   for (BlockId block = 0; block < num_blocks(); ++block) {
     if (!index_.contains(block) || roots_[block] != root) continue;
     if (pool_.references(block) > 0) {
-      index_.hide(block);
+      hide(block);
     } else {
-      index_.erase(block);
+      take_out(block);
       pool_.set_keeps_content(block, false);
     }
   }
@@ -68,7 +66,7 @@ void HostTier::unpin(BlockId block) {
 
 BlockId HostTier::reserve() {
   const BlockId block = pool_.allocate();
-  if (index_.contains(block)) index_.erase(block);
+  if (index_.contains(block)) take_out(block);
   pins_[block] = 1;
   return block;
 }
@@ -76,12 +74,33 @@ BlockId HostTier::reserve() {
 void HostTier::fill(BlockId block, const Digest& key, std::span<const int32_t> tokens, uint64_t root) {
   LLMRT_CHECK(!index_.contains(block), "a reserved block holds nothing");
   if (index_.find(key, tokens) == kNoBlock) {
-    index_.insert(key, tokens, block);
-    pool_.set_keeps_content(block, true);
-    roots_[block] = root;
+    put(block, key, tokens, root);
     from_disk_[block] = true;
   }
   unpin(block);
+}
+
+void HostTier::put(BlockId block, const Digest& key, std::span<const int32_t> tokens, uint64_t root) {
+  index_.insert(key, tokens, block);
+  pool_.set_keeps_content(block, true);
+  roots_[block] = root;
+  is_hidden_[block] = false;
+  if (listeners_) listeners_->stored(key);
+}
+
+void HostTier::take_out(BlockId block) {
+  tell_gone(block);
+  index_.erase(block);
+}
+
+void HostTier::hide(BlockId block) {
+  tell_gone(block);
+  index_.hide(block);
+  is_hidden_[block] = true;
+}
+
+void HostTier::tell_gone(BlockId block) const {
+  if (listeners_ && !is_hidden_[block]) listeners_->gone(PrefixTier::kHost, index_.key(block));
 }
 
 Status HostTier::check() const {

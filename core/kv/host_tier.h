@@ -11,17 +11,21 @@
 
 #include "core/kv/block_index.h"
 #include "core/kv/block_pool.h"
+#include "core/kv/prefix_listener.h"
 
 namespace llmrt {
 
 class HostTier {
  public:
-  explicit HostTier(const KvPoolSize& size)
-      : pool_(size.num_blocks),
+  // `listeners`: are told of what is found here; null: nobody is. They outlive it.
+  explicit HostTier(const KvPoolSize& size, const PrefixListeners* listeners = nullptr)
+      : listeners_(listeners),
+        pool_(size.num_blocks),
         index_(size),
         roots_(size.num_blocks),
         pins_(size.num_blocks),
-        from_disk_(size.num_blocks) {}
+        from_disk_(size.num_blocks),
+        is_hidden_(size.num_blocks) {}
 
   uint32_t num_blocks() const { return pool_.num_blocks(); }
   uint32_t num_used() const { return index_.size(); }
@@ -59,12 +63,19 @@ class HostTier {
   Status check() const;
 
  private:
+  void put(BlockId block, const Digest& key, std::span<const int32_t> tokens, uint64_t root);
+  void take_out(BlockId block);
+  void hide(BlockId block);
+  void tell_gone(BlockId block) const;
+
+  const PrefixListeners* const listeners_;
   BlockPool pool_;
   BlockIndex index_;
   std::vector<uint64_t> roots_;  // by block, of those in the index
   std::vector<BlockId> held_;
   std::vector<uint32_t> pins_;   // by block
   std::vector<bool> from_disk_;  // by block
+  std::vector<bool> is_hidden_;  // by block, of those in the index
 };
 
 }  // namespace llmrt

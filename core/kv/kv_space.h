@@ -18,7 +18,7 @@ class KvSpace {
  public:
   explicit KvSpace(std::span<const KvPoolSize> sizes, PrefixCacheKind cache = PrefixCacheKind::kOff,
                    const HostTierSize& host = {}, BlockDisk* disk = nullptr)
-      : groups_(sizes), tiers_(&groups_, host, disk), sharing_(&groups_, &tiers_, cache) {}
+      : groups_(sizes), tiers_(&groups_, host, disk, &listeners_), sharing_(&groups_, &tiers_, cache, &listeners_) {}
 
   uint32_t num_groups() const { return groups_.size(); }
   bool is_state(uint32_t group) const { return groups_.is_state(group); }
@@ -79,6 +79,13 @@ class KvSpace {
             bool may_last = false) {
     sharing_.keep(tables, identity, tokens, may_last);
   }
+  // Told from now on of what the cache and the host tier have (prefix_listener.h). While nothing is in them; without a
+  // cache it is told nothing. It outlives the space.
+  void listen(PrefixListener* listener) {
+    if (!has_cache()) return;
+    sharing_.keep_keys();
+    listeners_.add(listener);
+  }
   // ---- states of a row of the plan that is being made (prefix_sharing.h) ----
   void begin_states(std::span<BlockTable> tables, uint32_t start, std::vector<RecordPlace>* places) {
     sharing_.begin_states(tables, start, places);
@@ -138,6 +145,7 @@ class KvSpace {
   Status check_books(std::span<const Holder> sequences) const { return audit(groups_, sharing_, tiers_, sequences); }
 
  private:
+  PrefixListeners listeners_;
   CacheGroups groups_;
   Tiers tiers_;
   PrefixSharing sharing_;

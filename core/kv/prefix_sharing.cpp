@@ -20,8 +20,8 @@ uint64_t root_of(const Digest& identity, std::span<const int32_t> tokens) {
 
 }  // namespace
 
-PrefixSharing::PrefixSharing(CacheGroups* groups, Tiers* tiers, PrefixCacheKind kind)
-    : groups_(*groups), tiers_(*tiers) {
+PrefixSharing::PrefixSharing(CacheGroups* groups, Tiers* tiers, PrefixCacheKind kind, const PrefixListeners* listeners)
+    : groups_(*groups), tiers_(*tiers), listeners_(*listeners) {
   LLMRT_CHECK(kind != PrefixCacheKind::kOff || !tiers_.has_host(), "a host tier below a prefix cache");
   groups_.set_keeper(this);
   if (kind == PrefixCacheKind::kOff) return;
@@ -41,6 +41,11 @@ PrefixSharing::PrefixSharing(CacheGroups* groups, Tiers* tiers, PrefixCacheKind 
   may_last_.resize(leading.num_blocks);
   if (!tiers_.has_disk()) return;
   for (uint32_t g = 0; g < groups_.size(); ++g) save_steps_.emplace_back(groups_.shape(g).num_blocks);
+}
+
+void PrefixSharing::keep_keys() {
+  LLMRT_CHECK(cache_->size() == 0, "a listener is there before the first block is");
+  keys_.resize(groups_.shape(0).num_blocks);
 }
 
 // ---- into tables ---------------------------------------------------------------------------------------------------
@@ -124,8 +129,12 @@ void PrefixSharing::keep(std::span<BlockTable> tables, const Digest& identity, s
       pool.set_keeps_content(own, true);
       roots_[own] = parent == kNoBlock ? root_of(identity, cache_->tokens(own)) : roots_[parent];
       is_forgotten_[own] = parent != kNoBlock && is_forgotten_[parent];
+      if (!keys_.empty()) {
+        const Digest& before = parent == kNoBlock ? identity : keys_[parent];
+        keys_[own] = chain_key(before, cache_->tokens(own));
+        if (!is_forgotten_[own]) listeners_.kept({keys_[own], before, parent == kNoBlock, cache_->tokens(own)});
+      }
       if (tiers_.has_host()) {
-        keys_[own] = chain_key(parent == kNoBlock ? identity : keys_[parent], cache_->tokens(own));
         may_last_[own] = may_last;
         note_save(0, own);
       }
@@ -208,11 +217,17 @@ void PrefixSharing::drop(BlockId node) {
       if (const BlockId block = contents(g).at(node, part); block != kNoBlock) detach(g, block);
   for (Pending& pending : pending_)
     if (pending.node == node) pending.is_gone = true;
+  tell_gone(node);
   cache_->erase(node);
   groups_.pool(0).set_keeps_content(node, false);
   is_forgotten_[node] = false;
   ends_prompt_[node] = false;
   if (tiers_.has_disk()) save_steps_[0][node] = 0;
+}
+
+// No match comes upon the node any more.
+void PrefixSharing::tell_gone(BlockId node) const {
+  if (!listeners_.is_empty() && !is_forgotten_[node]) listeners_.gone(PrefixTier::kDevice, keys_[node]);
 }
 
 void PrefixSharing::lose(uint32_t group, BlockId block) {
@@ -331,6 +346,7 @@ void PrefixSharing::forget(uint64_t root) {
   }
   for (BlockId block = 0; block < pool.num_blocks(); ++block) {
     if (!pool.keeps_content(block) || roots_[block] != root || is_forgotten_[block]) continue;
+    tell_gone(block);
     cache_->hide(block);
     is_forgotten_[block] = true;
   }

@@ -19,6 +19,7 @@
 #include "core/kv/checkpoints.h"
 #include "core/kv/group_contents.h"
 #include "core/kv/prefix_cache.h"
+#include "core/kv/prefix_listener.h"
 #include "core/kv/tiers.h"
 
 namespace llmrt {
@@ -32,8 +33,11 @@ struct RecordPlace {
 
 class PrefixSharing final : private CacheGroups::Keeper {
  public:
-  PrefixSharing(CacheGroups* groups, Tiers* tiers, PrefixCacheKind kind);
+  // `listeners`: are told of what the cache has; they outlive it.
+  PrefixSharing(CacheGroups* groups, Tiers* tiers, PrefixCacheKind kind, const PrefixListeners* listeners);
   PrefixSharing(const PrefixSharing&) = delete;
+  // From now on the keys of all blocks are known, as listeners need them. While the cache is empty; there is one.
+  void keep_keys();
 
   bool has_cache() const { return cache_ != nullptr; }
   // The longest beginning of `tokens` that is known. Nothing when there is no cache.
@@ -116,6 +120,7 @@ class PrefixSharing final : private CacheGroups::Keeper {
 
   void lose(uint32_t group, BlockId block) override;
   void drop(BlockId node);
+  void tell_gone(BlockId node) const;
   void store_part(uint32_t group, BlockId block);
   // Stores a block of any group, with the key of its place.
   void store(uint32_t group, BlockId block);
@@ -165,11 +170,12 @@ class PrefixSharing final : private CacheGroups::Keeper {
 
   CacheGroups& groups_;
   Tiers& tiers_;
+  const PrefixListeners& listeners_;
   std::unique_ptr<PrefixCache> cache_;  // of group 0
   std::vector<uint64_t> roots_;         // by block, of those in the cache
   std::vector<bool> is_forgotten_;      // by block: the cache hides it, and a sequence still holds it
   std::vector<bool> ends_prompt_;       // by block: it stands where the state before a prompt's end is kept
-  std::vector<Digest> keys_;            // by block, of those in the cache, with a host tier: the key there
+  std::vector<Digest> keys_;            // by block, of those in the cache; empty: nobody needs them
   std::vector<bool> worth_storing_;     // by block
   std::vector<bool> may_last_;          // by block, of those in the cache, with a host tier
   // With a disk, by group and block: the step (from 1) that kept it, while it is in saves_; 0: it is not.

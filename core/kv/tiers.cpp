@@ -8,7 +8,7 @@
 namespace llmrt {
 
 // Contents of all groups are known by the tokens of group 0's blocks.
-Tiers::Tiers(CacheGroups* groups, const HostTierSize& host, BlockDisk* disk)
+Tiers::Tiers(CacheGroups* groups, const HostTierSize& host, BlockDisk* disk, const PrefixListeners* listeners)
     : groups_(*groups), hosts_(groups->size()), disk_(disk) {
   LLMRT_CHECK(disk_ == nullptr || host.num_blocks > 0, "a disk below a host tier");
   if (host.num_blocks == 0) return;
@@ -16,7 +16,8 @@ Tiers::Tiers(CacheGroups* groups, const HostTierSize& host, BlockDisk* disk)
   stores_.reserve(stores_max_);
   for (uint32_t g = 0; g < groups_.size(); ++g) {
     const uint32_t num_blocks = g == 0 ? host.num_blocks : groups_.shape(g).num_host_blocks;
-    if (num_blocks > 0) hosts_[g] = std::make_unique<HostTier>(KvPoolSize{num_blocks, groups_.shape(0).block_tokens});
+    const KvPoolSize size{num_blocks, groups_.shape(0).block_tokens};
+    if (num_blocks > 0) hosts_[g] = std::make_unique<HostTier>(size, g == 0 ? listeners : nullptr);
   }
 }
 

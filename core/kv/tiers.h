@@ -40,8 +40,9 @@ class Tiers {
     bool may_last = false;  // it may go to a disk
   };
 
-  // `disk`: null where there is none; it outlives the tiers, and needs a host pool of each group.
-  Tiers(CacheGroups* groups, const HostTierSize& host, BlockDisk* disk);
+  // `disk`: null where there is none; it outlives the tiers, and needs a host pool of each group. `listeners`: of group
+  // 0's host pool; null: there are none.
+  Tiers(CacheGroups* groups, const HostTierSize& host, BlockDisk* disk, const PrefixListeners* listeners = nullptr);
 
   bool has_host() const { return hosts_[0] != nullptr; }
   // Null: the group has none.
