@@ -100,9 +100,11 @@ struct Engine::Impl {
   std::unique_ptr<DiskTier> disk;  // null: none; reads and writes the backend's memory
   const Clock* clock;
   MemoryPlan memory_plan;
+  Digest cache_identity = {};  // of the blocks of all requests
   std::unique_ptr<Lowering> lowering;
   std::unique_ptr<AdapterHost> adapters;  // null: no slots for them
   std::unique_ptr<DraftModel> draft;      // null: there is none; outlives the scheduler, whose branches hold its places
+  std::vector<std::shared_ptr<PrefixListener>> listeners;  // outlive the scheduler
   std::unique_ptr<Scheduler> scheduler;
   const std::shared_ptr<const DraftSource> ngram_drafts = std::make_shared<const NgramDrafts>();
 
@@ -145,6 +147,7 @@ struct Engine::Impl {
     inbox_bytes += static_cast<uint64_t>(sign) * load.bytes;
   }
   Status check_allowed(const Request& request) const;  // any thread
+  void settle_mode(Request* request) const;            // any thread
   void take_messages(bool last = false);
   TimeNs hang_limit_ns(const IterationPlan& plan) const;
   void tell_step(const Flight* flight);  // null: none
@@ -286,6 +289,9 @@ void Engine::Impl::take_messages(bool last) {
       scheduler->cancel(cancelled->id, clock->now_ns(), cancelled->sent, cancelled->why);
     } else if (const auto* paused = std::get_if<PauseMessage>(&message)) {
       scheduler->set_paused(paused->id, paused->is_paused);
+    } else if (auto* listen = std::get_if<ListenMessage>(&message)) {
+      listeners.push_back(std::move(listen->listener));
+      scheduler->listen(listeners.back().get());
     } else {
       const auto& drained = std::get<DrainedMessage>(message);
       scheduler->drained(drained.id, drained.sent);
@@ -617,6 +623,12 @@ Status Engine::Impl::check_allowed(const Request& request) const {
   return make_error(ErrorCode::kUnsupported, "batch_invariant: this server does not serve it (--no-batch-invariant)");
 }
 
+// What the request's numbers depend on beside its tokens.
+void Engine::Impl::settle_mode(Request* request) const {
+  request->batch_invariant |= config.batch_invariant || request->request_class == RequestClass::kEvaluation;
+  read_adapter_of(request);
+}
+
 // ---- life ----------------------------------------------------------------------------------------------------------
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -665,7 +677,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, std::
   impl->clock = clock;
   SchedulerConfig scheduler = scheduler_config(impl->config, impl->memory_plan, std::move(ends));
   if (scheduler.prefix_cache != PrefixCacheKind::kOff || scheduler.host_blocks > 0)
-    scheduler.cache_identity = cache_identity(*impl->model, impl->config);
+    scheduler.cache_identity = impl->cache_identity = llmrt::cache_identity(*impl->model, impl->config);
   scheduler.cost_prior = warm->cost_prior;
   scheduler.decode_item_tokens = impl->lowering->decode_item_tokens(impl->config.batch_invariant).least;
   const PoolShapes shapes(impl->model->config, impl->config);
@@ -702,7 +714,7 @@ Result<RequestId> Engine::submit(Request request) {
                                       self.config.model_drafts && has_draft_model};
   if (request.speculation && request.speculation->by_model && !has_draft_model)
     return make_error(ErrorCode::kUnsupported, "speculative: expected an engine with a draft model (--draft-model)");
-  request.batch_invariant |= self.config.batch_invariant || request.request_class == RequestClass::kEvaluation;
+  self.settle_mode(&request);
   if (request.batch_invariant && !self.backend->caps().batch_invariant)
     return make_error(
         ErrorCode::kUnsupported,
@@ -711,7 +723,6 @@ Result<RequestId> Engine::submit(Request request) {
         self.backend->caps().device_id);
   if (request.adapter_id != 0 && self.adapters && !request.adapter)
     return make_error(ErrorCode::kInvalidArgument, "adapter {}: expected its bytes, found none", request.adapter_id);
-  read_adapter_of(&request);
   const QueueLoad load = load_of(request);
   const QueueLoad inbox{self.inbox_tokens.load(), self.inbox_branches.load(), self.inbox_bytes.load()};
   if (std::optional<Error> full = self.scheduler->queue_full(request, inbox)) {
@@ -744,6 +755,24 @@ void Engine::drained(RequestId id, const SentTimes& sent) {
 }
 void Engine::stop() {
   impl_->inbox.stop();
+}
+
+void Engine::listen(std::shared_ptr<PrefixListener> listener) {
+  impl_->inbox.post(ListenMessage{std::move(listener)});
+}
+
+PrefixSource Engine::prefix_source(const Request& request) const {
+  Request asked;  // what of it counts
+  asked.batch_invariant = request.batch_invariant;
+  asked.request_class = request.request_class;
+  asked.cache_salt = request.cache_salt;
+  asked.adapter = request.adapter;
+  asked.adapter_id = request.adapter_id;
+  asked.adapter_scale = request.adapter_scale;
+  asked.adapter_start = request.adapter_start;
+  if (request.adapter) asked.prompt = request.prompt;  // in which an adapter may find its beginning
+  impl_->settle_mode(&asked);
+  return {prefix_identity(impl_->cache_identity, asked), prefix_mark(asked)};
 }
 
 Result<bool> Engine::tick(TimeNs until) {

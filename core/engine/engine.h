@@ -16,15 +16,23 @@
 #include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/engine/draft_parts.h"
-#include "core/engine/engine_load.h"
 #include "core/engine/engine_config.h"
+#include "core/engine/engine_load.h"
+#include "core/kv/prefix_listener.h"
 #include "core/log/log.h"
 #include "core/metrics/engine_stats.h"
 #include "core/model/model.h"
 #include "core/request/request.h"
 #include "core/request/request_trace.h"
+#include "core/schedule/prefix_identity.h"
 
 namespace llmrt {
+
+// What the blocks of a request's tokens have keys from (chain_key).
+struct PrefixSource {
+  Digest identity = {};
+  std::optional<PrefixMark> mark = {};
+};
 
 // A step that the device does not come back from.
 struct StalledStep {
@@ -70,6 +78,13 @@ class Engine {
   // Where the record of each branch goes once it is over (drained, cancelled, refused by the scheduler); nowhere unless
   // called. Before the first tick.
   void set_trace(std::shared_ptr<TraceSink> sink);
+
+  // `listener` is told, on the engine's thread, of what the prefix cache has from now on. Before the first submit; any
+  // thread. Nothing is told without a prefix cache.
+  void listen(std::shared_ptr<PrefixListener> listener);
+  // By what this engine's prefix cache knows the request's tokens (core/schedule/prefix_identity.h): identity and mark.
+  // Any thread; hashes nothing of the prompt.
+  PrefixSource prefix_source(const Request& request) const;
 
   // Runs ticks until stop(), sleeping while there is nothing to do. An error is the machine's (device lost) or says
   // that the scheduler's books do not balance (internal_error): every request has then been ended with it.

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/kv/prefix_listener.h"
 #include "core/request/request.h"
 #include "core/request/request_trace.h"
 
@@ -24,7 +25,10 @@ struct DrainedMessage {
   RequestId id;
   SentTimes sent;
 };
-using InboxMessage = std::variant<Request, CancelMessage, DrainedMessage, PauseMessage>;
+struct ListenMessage {
+  std::shared_ptr<PrefixListener> listener;
+};
+using InboxMessage = std::variant<Request, CancelMessage, DrainedMessage, PauseMessage, ListenMessage>;
 
 class Inbox {
  public:

@@ -190,6 +190,7 @@ Fleet::Fleet(std::vector<Worker> workers, const PlacementConfig& config, const C
     worker.engine->set_ids(last_id_);
     State state;
     state.limits = limits_of(*worker.engine);
+    state.prefixes = listen_to(worker.engine);
     state.figures.name = worker.name;
     state.engine = std::move(worker.engine);
     states_.push_back(std::move(state));
@@ -224,8 +225,19 @@ WorkerFacts Fleet::facts_of(const State& state) const {
   return facts;
 }
 
+// Hashes, so without the lock.
+std::vector<uint64_t> Fleet::cached_tokens_of(const Request& request) const {
+  std::vector<PrefixView> views;
+  {
+    std::lock_guard lock(mutex_);
+    for (const State& state : states_) views.push_back(state.prefixes);
+  }
+  return cached_tokens(views, request);
+}
+
 Result<Fleet::Chosen> Fleet::choose(const Request& request, std::string_view why) {
   const TimeNs now = clock_->now_ns();
+  const std::vector<uint64_t> cached = cached_tokens_of(request);
   std::lock_guard lock(mutex_);
   std::vector<WorkerFacts> facts;
   bool is_any_left = false;
@@ -235,6 +247,7 @@ Result<Fleet::Chosen> Fleet::choose(const Request& request, std::string_view why
       state.trial = Trial::kReady;
     }
     facts.push_back(facts_of(state));
+    facts.back().cached_tokens = cached[facts.size() - 1];
     is_any_left |= !state.figures.is_lost;
   }
   // Better one that has failed than none.
@@ -378,16 +391,19 @@ size_t Fleet::lose_locked(size_t worker) {
   state.figures.num_losses += !state.figures.is_lost;
   state.figures.is_lost = true;
   state.engine.reset();
+  state.prefixes = {};
   return static_cast<size_t>(std::ranges::count_if(states_, [](const State& state) { return !state.figures.is_lost; }));
 }
 
 void Fleet::bring_back(size_t worker, std::shared_ptr<Engine> engine) {
   engine->set_ids(last_id_);
   WorkerFacts limits = limits_of(*engine);
+  PrefixView prefixes = listen_to(engine);
   std::lock_guard lock(mutex_);  // the engine before goes behind it
   State& state = states_[worker];
   state.engine.swap(engine);
   state.limits = std::move(limits);
+  std::swap(state.prefixes, prefixes);
   state.figures.is_lost = false;
   state.out_until_ns = 0;
   state.num_failures = 0;

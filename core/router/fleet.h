@@ -26,6 +26,7 @@
 #include "core/router/fleet_figures.h"
 #include "core/router/placement.h"
 #include "core/router/placement_log.h"
+#include "core/router/prefix_hits.h"
 
 namespace llmrt {
 
@@ -35,7 +36,7 @@ class Fleet {
     std::string name;                // of its device
     std::shared_ptr<Engine> engine;  // let go when it is lost: its owner keeps it until its thread has ended
   };
-  // The engines share ids from here on (Engine::set_ids).
+  // The engines share ids from here on (Engine::set_ids), and tell what their prefix caches have (Engine::listen).
   Fleet(std::vector<Worker> workers, const PlacementConfig& config, const Clock* clock,
         std::shared_ptr<Log> log = silent_log());
   ~Fleet();
@@ -73,6 +74,7 @@ class Fleet {
   struct State {
     std::shared_ptr<Engine> engine;  // null: lost
     WorkerFacts limits;
+    PrefixView prefixes;
     FleetWorkerFigures figures;
     TimeNs out_until_ns = 0;  // failed lately
     TimeNs out_ns = 0;        // for so long the last time
@@ -88,6 +90,7 @@ class Fleet {
 
   WorkerFacts facts_of(const State& state) const;  // locked
   size_t lose_locked(size_t worker);
+  std::vector<uint64_t> cached_tokens_of(const Request& request) const;
   Result<Chosen> choose(const Request& request, std::string_view why);
   void note_end(size_t worker, End end);
   bool move(Flow& flow, uint32_t branch, const Error& error);

@@ -14,6 +14,10 @@ Status Scheduler::check(const Request& request) const {
   return flows_->arrivals.check(request);
 }
 
+void Scheduler::listen(PrefixListener* listener) {
+  if (owners_->config.prefix_cache != PrefixCacheKind::kOff) owners_->kv.listen(listener);
+}
+
 void Scheduler::add(Request request, TimeNs now) {
   flows_->arrivals.add(std::move(request), now);
 }

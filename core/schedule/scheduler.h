@@ -67,6 +67,10 @@ class Scheduler {
   // drained() of all that still stream: at the end, when no receiver will say so any more.
   void all_drained();
 
+  // Told from now on of what the prefix cache has (core/kv/prefix_listener.h). Before the first request; it outlives
+  // the scheduler. Nothing is told without a prefix cache.
+  void listen(PrefixListener* listener);
+
   // Requests that wait or run (STREAMING ones do not count).
   bool has_work() const;
 

@@ -320,4 +320,152 @@ TEST_CASE("engines on threads of their own, one of them lost under load") {
   CHECK(num_moved(fleet) > 0);
 }
 
+// ---- prefix caches -------------------------------------------------------------------------------------------------
+
+namespace {
+
+// A conversation of so many tokens; its texts share nothing.
+Request turn_of(int32_t conversation, uint32_t num_tokens) {
+  Request request;
+  std::mt19937 random(static_cast<uint32_t>(conversation));
+  for (uint32_t i = 0; i < num_tokens; ++i) request.prompt.push_back(5 + static_cast<int32_t>(random() % 50));
+  request.max_tokens = 4;
+  request.stop.ignore_eos = true;
+  return request;
+}
+
+// Which worker got the last request, told by Fleet::on_choice.
+struct LastChoice {
+  explicit LastChoice(Fleet* fleet) {
+    fleet->on_choice([this](const PlacementRecord& record) { worker = *record.worker; });
+  }
+  uint32_t worker = 99;
+};
+
+std::vector<PrefixView> views_of(Bed& bed) {
+  std::vector<PrefixView> views;
+  for (const auto& engine : bed.engines) views.push_back(listen_to(engine));
+  return views;
+}
+
+}  // namespace
+
+TEST_CASE("a conversation goes on where its beginning is, also when another worker has less to do") {
+  // Reading a prompt is what takes long here.
+  Bed bed({{.token_ms = 1}, {.token_ms = 1}});
+  LastChoice last(bed.fleet.get());
+  uint64_t num_told = 0;
+  for (int32_t conversation = 0; conversation < 6; ++conversation) {
+    CAPTURE(conversation);
+    bed.send(turn_of(conversation, 80));
+    const uint32_t first = last.worker;
+    bed.run();
+    // A request that goes elsewhere would find the other worker idle.
+    bed.fleet->drain(1 - first, true);
+    const auto beside = bed.send(turn_of(100 + conversation, 20));
+    CHECK(last.worker == first);
+    bed.fleet->drain(1 - first, false);
+    bed.send(turn_of(conversation, 120));
+    CHECK(last.worker == first);
+    bed.run();
+    num_told += first;
+  }
+  uint64_t num_cached = 0;
+  for (const auto& engine : bed.engines) num_cached += engine->stats().prefix_hits;
+  CHECK(num_cached == 6 * 80);
+  CHECK(num_told > 0);  // both workers had some
+  CHECK(num_told < 6);
+}
+
+TEST_CASE("what an engine has cached is known by block, until it is evicted, for requests that may use it") {
+  Bed bed(std::vector<FakeBackendConfig>(2));
+  const std::vector<PrefixView> views = views_of(bed);
+  using Cached = std::vector<uint64_t>;
+  const Request turn = turn_of(1, 100);
+  CHECK(cached_tokens(views, turn) == Cached{0, 0});
+  bed.fleet->drain(0, true);
+  bed.send(turn);
+  bed.run();
+  CHECK(cached_tokens(views, turn) == Cached{0, 96});
+  CHECK(cached_tokens(views, turn_of(1, 97)) == Cached{0, 96});
+  CHECK(cached_tokens(views, turn_of(1, 96)) == Cached{0, 80});  // the last token is computed in any case
+  CHECK(cached_tokens(views, turn_of(2, 100)) == Cached{0, 0});
+  Request begun = turn_of(1, 60);  // an answer that goes on elsewhere
+  begun.begun.assign(turn.prompt.begin() + 60, turn.prompt.end());
+  CHECK(cached_tokens(views, begun) == Cached{0, 96});
+
+  Request salted = turn, adapted = turn, invariant = turn, evaluation = turn;
+  salted.cache_salt = "s";
+  adapted.adapter_id = 3;
+  invariant.batch_invariant = true;
+  evaluation.request_class = RequestClass::kEvaluation;
+  for (const Request& other : {salted, adapted, invariant, evaluation})
+    CHECK(cached_tokens(views, other) == Cached{0, 0});
+  // An adapter that counts from a position on has the model's own blocks before it.
+  adapted.adapter_start = 70;
+  CHECK(cached_tokens(views, adapted) == Cached{0, 64});
+  bed.send(salted);
+  bed.send(invariant);
+  bed.run();
+  for (const Request& other : {salted, invariant, evaluation}) CHECK(cached_tokens(views, other) == Cached{0, 96});
+
+  for (int32_t other = 10; other < 20; ++other) {
+    bed.send(turn_of(other, 150));
+    bed.run();
+  }
+  CHECK(cached_tokens(views, turn) == Cached{0, 0});
+  CHECK(cached_tokens(views, turn_of(19, 150)) == Cached{0, 144});
+}
+
+TEST_CASE("an engine that comes back tells what its own cache has") {
+  Bed bed({{.token_ms = 1, .lost_at_submit = 30}, {.token_ms = 1}});
+  LastChoice last(bed.fleet.get());
+  const auto send_to = [&](uint32_t worker, const Request& request) {
+    bed.fleet->drain(1 - worker, true);
+    bed.send(request);
+    bed.fleet->drain(1 - worker, false);
+    REQUIRE(last.worker == worker);
+  };
+  send_to(1, turn_of(50, 80));  // its speed is known then
+  bed.run();
+  for (int32_t i = 0; !bed.is_lost[0]; ++i) {
+    send_to(0, turn_of(1, 80));
+    bed.fleet->drain(1, true);
+    bed.run();
+    bed.fleet->drain(1, false);
+  }
+  auto made = Engine::create(small_config(), make_fake_model(), make_fake_tokenizer(),
+                             std::make_unique<FakeBackend>(FakeBackendConfig{.token_ms = 1}), &bed.clock, {});
+  REQUIRE(made.ok());
+  bed.engines[0] = *std::move(made);
+  bed.is_lost[0] = false;
+  bed.fleet->bring_back(0, bed.engines[0]);
+  send_to(0, turn_of(2, 80));
+  bed.run();
+  send_to(0, turn_of(3, 20));
+  bed.send(turn_of(2, 120));
+  CHECK(last.worker == 0);
+  bed.send(turn_of(1, 120));  // which the engine before had
+  CHECK(last.worker == 1);
+  bed.run();
+}
+
+TEST_CASE("an engine without a prefix cache has nothing of a request, and other sizes of blocks are no obstacle") {
+  EngineConfig config = small_config();
+  config.prefix_cache = PrefixCacheKind::kOff;
+  Bed off(std::vector<FakeBackendConfig>(1), {}, config);
+  config = small_config();
+  config.block_tokens = 32;
+  config.prefix_cache = PrefixCacheKind::kHashed;
+  Bed wide(std::vector<FakeBackendConfig>(1), {}, config);
+  Bed narrow(std::vector<FakeBackendConfig>(1));
+  std::vector<PrefixView> views;
+  for (Bed* bed : {&off, &wide, &narrow}) views.push_back(listen_to(bed->engines[0]));
+  for (Bed* bed : {&off, &wide, &narrow}) {
+    bed->send(turn_of(1, 120));
+    bed->run();
+  }
+  CHECK(cached_tokens(views, turn_of(1, 120)) == std::vector<uint64_t>{0, 96, 112});
+}
+
 }  // namespace llmrt::test

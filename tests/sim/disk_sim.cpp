@@ -12,6 +12,7 @@
 #include "core/engine/disk_source.h"
 #include "core/engine/engine.h"
 #include "core/engine/pool_shapes.h"
+#include "core/kv/prefix_digests.h"
 #include "tests/fakes/memory_folder.h"
 #include "tests/fakes/sim_clock.h"
 #include "tests/sim/client.h"
@@ -222,6 +223,7 @@ class Run {
     auto engine = Engine::create(config(), model(), tokenizer_, std::make_unique<FakeBackend>(backend), &clock_, {});
     if (!engine) return "the engine did not start: " + engine.error().message;
     engine_ = std::move(*engine);
+    engine_->listen(std::make_shared<PrefixDigests>());  // stops the process when what is told does not balance
     plan_clients();
     for (size_t i = first_plan_; i < plans_.size(); ++i) {
       const ClientPlan& plan = plans_[i];

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "core/engine/engine.h"
+#include "core/kv/prefix_digests.h"
 #include "core/ops/recurrent_ops.h"
 #include "tests/fakes/late_mask.h"
 #include "tests/fakes/scripted_drafts.h"
@@ -74,6 +75,7 @@ std::string Simulation::start() {
                                std::make_unique<FakeBackend>(std::move(backend)), &clock_, {}, std::move(draft));
   if (!engine) return "the engine did not start: " + engine.error().message;
   engine_ = std::move(*engine);
+  engine_->listen(std::make_shared<PrefixDigests>());  // stops the process when what is told does not balance
   engine_->set_trace(records_);
   expect_clients();
   return "";
