@@ -151,6 +151,8 @@ constexpr SmallBody kSmallBodies[] = {
         "return_token_strs": {"type": "boolean"}}})"},
     {"/detokenize", R"({"type": "object", "required": ["tokens"], "properties": {
         "model": {"type": "string"}, "tokens": {"type": "array", "items": {"type": "integer", "minimum": 0}}}})"},
+    {"/chat/completions/render", R"({"$ref": "#/components/schemas/ChatRequest"})"},
+    {"/completions/render", R"({"$ref": "#/components/schemas/CompletionRequest"})"},
     {"/responses/input_tokens", R"({"$ref": "#/components/schemas/ResponsesRequest"})"},
     {"/messages/count_tokens", R"({"$ref": "#/components/schemas/CountRequest"})"},
     {"/load_lora_adapter", R"({"type": "object", "required": ["lora_name", "lora_path"], "properties": {
@@ -190,6 +192,11 @@ constexpr std::string_view kStatusAnswer =
     R"({"type": "object", "required": ["status"], "properties": {"status": {"type": "string"}}})";
 constexpr std::string_view kCountAnswer =
     R"({"type": "object", "required": ["input_tokens"], "properties": {"input_tokens": {"type": "integer"}}})";
+constexpr std::string_view kRenderedRequest =
+    R"({"type": "object", "required": ["request_id", "token_ids", "sampling_params", "model", "stream"], "properties": {
+        "request_id": {"type": "string"}, "token_ids": {"type": "array", "minItems": 1, "items": {"type": "integer"}},
+        "sampling_params": {"type": "object", "required": ["n", "temperature", "max_tokens"]},
+        "cache_salt": {"type": ["string", "null"]}, "model": {"type": "string"}, "stream": {"type": "boolean"}}})";
 constexpr std::string_view kTagsAnswer =
     R"({"type": "object", "required": ["models"], "properties": {"models": {"type": "array", "items": {
         "type": "object", "required": ["name", "model", "digest", "details"]}}}})";
@@ -206,6 +213,9 @@ constexpr AnswerShape kAnswers[] = {
         "minItems": 1, "items": {"type": "object", "required": ["index", "text", "finish_reason"],
         "properties": {"text": {"type": "string"}, "finish_reason": {"type": "string"}}}},
         "usage": {"$ref": "#/components/schemas/Usage"}}})"},
+    {Method::kPost, "/chat/completions/render", R"({"$ref": "#/components/schemas/RenderedRequest"})"},
+    {Method::kPost, "/completions/render",
+     R"({"type": "array", "items": {"$ref": "#/components/schemas/RenderedRequest"}})"},
     {Method::kPost, "/responses",
      R"({"type": "object", "required": ["id", "object", "created_at", "status", "model", "output", "usage", "error",
         "incomplete_details", "parallel_tool_calls", "tool_choice", "tools"], "properties": {
@@ -451,6 +461,7 @@ json::object openapi_document(std::string_view version) {
   json::object schemas;
   for (const BodyName& known : kBodies) schemas[known.name] = body_schema(known.endpoint);
   schemas["Usage"] = json::parse(kUsage);
+  schemas["RenderedRequest"] = json::parse(kRenderedRequest);
   json::object count = body_schema(Endpoint::kMessages);
   count["required"] = json::array{"messages"};
   schemas["CountRequest"] = std::move(count);

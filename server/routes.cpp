@@ -6,6 +6,7 @@
 #include "server/http.h"
 #include "server/messages_request.h"
 #include "server/ollama_info.h"
+#include "server/render.h"
 #include "server/responses_request.h"
 #include "server/tokenize.h"
 
@@ -14,6 +15,8 @@ namespace {
 
 constexpr JsonHandler kTokenizing = {tokenize, CountedPath::kTokenize};
 constexpr JsonHandler kDetokenizing = {detokenize, CountedPath::kDetokenize};
+constexpr JsonHandler kRenderingChat = {rendered_chat, CountedPath::kChatCompletions};
+constexpr JsonHandler kRenderingCompletions = {rendered_completions, CountedPath::kCompletions};
 constexpr JsonHandler kCountingResponses = {count_responses, CountedPath::kResponses};
 constexpr JsonHandler kMessagesCount = {count_messages, CountedPath::kCountTokens};
 constexpr JsonHandler kOllamaShow = {ollama_show, CountedPath::kOllamaShow};
@@ -27,6 +30,8 @@ constexpr StoreHandler kCancelBatch = {cancel_batch, /*changes_batches=*/true};
 constexpr RouteRow kRoutes[] = {
     {Method::kPost, "/chat/completions", true, Endpoint::kChat},
     {Method::kPost, "/completions", true, Endpoint::kCompletion},
+    {Method::kPost, "/chat/completions/render", true, kRenderingChat},
+    {Method::kPost, "/completions/render", true, kRenderingCompletions},
     {Method::kPost, "/responses", true, Endpoint::kResponses},
     {Method::kPost, "/responses/input_tokens", true, kCountingResponses},
     {Method::kGet, "/responses/{id}", true, no_response_page},

@@ -22,11 +22,13 @@ enum class Method : uint8_t { kGet, kPost, kDelete };  // kGet: HEAD, too
 // kProtected: with an API key, where the server has one (key_ring.h); kMetrics: unless --open-metrics.
 enum class Access : uint8_t { kOpen, kProtected, kMetrics };
 
-// A body's object to the answer's, on a worker.
+// A body's object to the answer's, or to the text of JSON that may be long; on a worker.
 using JsonPost = ApiResult<boost::json::object> (*)(const boost::json::object& body, const ServedModel& model,
                                                     const ParseContext& context, ParseNotes* notes);
+using JsonTextPost = ApiResult<std::string> (*)(const boost::json::object& body, const ServedModel& model,
+                                                const ParseContext& context, ParseNotes* notes);
 struct JsonHandler {
-  JsonPost answer;
+  std::variant<JsonPost, JsonTextPost> answer;
   CountedPath counted;
 };
 

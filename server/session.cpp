@@ -103,13 +103,23 @@ struct Computed {
   std::string text;
   ParseNotes notes;
 };
-ApiResult<Computed> compute_on_worker(const json::object& fields, const ServedModel& model, JsonPost make,
+std::string to_text(std::string text) {
+  return text;
+}
+std::string to_text(const json::object& object) {
+  return json::serialize(object);
+}
+ApiResult<Computed> compute_on_worker(const json::object& fields, const ServedModel& model, const JsonHandler& handler,
                                       const ParseContext& context) {
   Computed answer;
-  ApiResult<json::object> made = make(fields, model, context, &answer.notes);
-  if (auto* error = std::get_if<ApiError>(&made)) return std::move(*error);
-  answer.text = json::serialize(std::get<json::object>(made));
-  return answer;
+  return std::visit(
+      [&](auto make) -> ApiResult<Computed> {
+        auto made = make(fields, model, context, &answer.notes);
+        if (auto* error = std::get_if<ApiError>(&made)) return std::move(*error);
+        answer.text = to_text(std::move(std::get<0>(made)));
+        return std::move(answer);
+      },
+      handler.answer);
 }
 
 }  // namespace
@@ -435,7 +445,7 @@ asio::awaitable<bool> Session::page(const Incoming& request, PageHandler handler
 asio::awaitable<bool> Session::compute(Incoming& request, const JsonHandler& handler) {
   start_watch();
   MakeOfBody<Computed> make = [&](const json::object& fields, const ServedModel& model) {
-    return compute_on_worker(fields, model, handler.answer, parse_context(request.head));
+    return compute_on_worker(fields, model, handler, parse_context(request.head));
   };
   ApiResult<Held<Computed>> answer = co_await read_body_with_model(std::move(request.body), std::move(make));
   co_await end_watch();

@@ -8,6 +8,7 @@
 #include "server/api_answer.h"
 #include "server/bad_words.h"
 #include "server/json_reader.h"
+#include "server/render.h"
 #include "server/tokenize.h"
 #include "tests/server/letter_model.h"
 
@@ -843,6 +844,82 @@ TEST_CASE("tokenize and detokenize speak vLLM's fields") {
     const auto result = detokenize({{"tokens", json::array(count, 97)}}, model);
     CHECK(std::holds_alternative<ApiError>(result) == (count > 256));
   }
+}
+
+// ---- render --------------------------------------------------------------------------------------------------------
+
+TEST_CASE("a rendered chat has the tokens and parameters that it would run with") {
+  const ServedModel model = letter_model();
+  const json::object body = object_of(R"({"model": "letters", "messages": [{"role": "user", "content": "a"}],
+      "temperature": 0.7, "top_k": 5, "max_tokens": 9, "seed": -3, "n": 2, "stop": ["x", "yz"], "stop_token_ids": [98],
+      "logit_bias": {"97": -1.5}, "ignore_eos": true, "stream": true, "stream_options": {"include_usage": true},
+      "cache_salt": "mine", "logprobs": true, "top_logprobs": 2})");
+  ParseContext context;
+  context.key_salt = "of-the-key";
+  const auto rendered = rendered_chat(body, model, context);
+  const json::object& answer = std::get<json::object>(rendered);
+  const ApiResult<ApiRequest> run = parse_chat(body, model, context);
+  const std::vector<int32_t>& prompt = std::get<ApiRequest>(run).prompts.at(0).request.prompt;
+  CHECK(answer.at("token_ids") == json::array(prompt.begin(), prompt.end()));
+  CHECK(std::string_view(answer.at("request_id").as_string()).starts_with("chatcmpl-"));
+  CHECK(answer.at("model") == "letters");
+  CHECK(answer.at("features").is_null());
+  CHECK(answer.at("stream") == true);
+  CHECK(answer.at("stream_options") == json::object{{"include_usage", true}, {"continuous_usage_stats", false}});
+  CHECK(answer.at("cache_salt") == "mine");
+  CHECK(json::serialize(answer).find("of-the-key") == std::string::npos);
+  const json::object& params = answer.at("sampling_params").as_object();
+  CHECK(params.at("temperature") == 0.7);
+  CHECK(params.at("top_k") == 5);
+  CHECK(params.at("top_p") == 1.0);
+  CHECK(params.at("max_tokens") == 9);
+  CHECK(params.at("seed") == -3);
+  CHECK(params.at("n") == 2);
+  CHECK(params.at("stop") == json::array({"x", "yz"}));
+  CHECK(params.at("stop_token_ids") == json::array({98}));
+  CHECK(params.at("logit_bias") == json::object{{"97", -1.5}});
+  CHECK(params.at("ignore_eos") == true);
+  CHECK(params.at("logprobs") == 2);
+}
+
+TEST_CASE("a rendered chat without parameters has the defaults, and what the context leaves") {
+  const ServedModel model = letter_model();
+  ParseNotes notes;
+  ParseContext context;
+  context.cache_salt = "of-the-header";
+  const auto rendered =
+      rendered_chat(object_of(R"({"messages": [{"role": "user", "content": "a"}], "x": 1})"), model, context, &notes);
+  const json::object& answer = std::get<json::object>(rendered);
+  CHECK(notes.ignored_fields == std::vector<std::string>{"x"});
+  CHECK(answer.at("model") == "letters");
+  CHECK(answer.at("stream_options").is_null());
+  CHECK(answer.at("cache_salt") == "of-the-header");
+  const json::object& params = answer.at("sampling_params").as_object();
+  CHECK(params.at("max_tokens") == 256 - answer.at("token_ids").as_array().size());
+  CHECK(params.at("seed").is_null());
+  CHECK(params.at("logit_bias").is_null());
+  CHECK(params.at("logprobs").is_null());
+}
+
+TEST_CASE("rendered completions are a list, an object for each prompt") {
+  const ServedModel model = letter_model();
+  const auto render = [&](std::string_view body) { return rendered_completions(object_of(body), model); };
+  const auto list_of = [&](std::string_view body) {
+    return json::parse(std::get<std::string>(render(body))).as_array();
+  };
+  const json::array one = list_of(R"({"prompt": "ab"})");
+  REQUIRE(one.size() == 1);
+  CHECK(one[0].at("token_ids") == json::array({'a', 'b'}));
+  CHECK(one[0].at("sampling_params").at("max_tokens") == 16);
+  CHECK(std::string_view(one[0].at("request_id").as_string()).starts_with("cmpl-"));
+  const json::array more = list_of(R"({"prompt": [[1, 2], [3]], "max_tokens": 3})");
+  REQUIRE(more.size() == 2);
+  CHECK(more[0].at("token_ids") == json::array({1, 2}));
+  CHECK(more[1].at("token_ids") == json::array({3}));
+  CHECK(more[0].at("request_id") != more[1].at("request_id"));
+  CHECK(std::get<ApiError>(render(R"({"prompt": "a", "model": "other"})")).status == 404);
+  CHECK(std::get<ApiError>(render(R"({"prompt": "a", "temperature": -1})")).param == "temperature");
+  CHECK(std::get<ApiError>(render(R"({"prompt": "a", "use_beam_search": true, "n": 2})")).param == "use_beam_search");
 }
 
 TEST_CASE("a model without a tokenizer takes and gives token ids") {

@@ -154,6 +154,12 @@ TEST_CASE("the other paths") {
   CHECK(status_of(run.exchange(get("/health"))) == 200);
   CHECK(body_of(run.exchange(post("/tokenize", R"({"prompt": "ab"})"))).at("count") == 2);
   CHECK(body_of(run.exchange(post("/detokenize", R"({"tokens": [97]})"))).at("prompt") == "a");
+  const std::string chat = R"({"messages": [{"role": "user", "content": "a"}]})";
+  CHECK(body_of(run.exchange(post("/v1/chat/completions/render", chat))).at("token_ids").as_array().size() == 19);
+  const std::string rendered = run.exchange(post("/v1/completions/render", R"({"prompt": "ab"})"));
+  CHECK(json::parse(rendered.substr(rendered.find("\r\n\r\n") + 4)).as_array().at(0).at("token_ids") ==
+        json::array({97, 98}));
+  CHECK(run.engine->requests().empty());
   // The connections before may still be closing.
   std::string metrics;
   for (int i = 0; i < 100 && metrics.find("llmrt_connections_open 1\n") == std::string::npos; ++i) {
