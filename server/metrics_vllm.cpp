@@ -50,6 +50,21 @@ void write_prompts(MetricsWriter& out, const EngineStats& stats) {
   out.counter("prefix_cache_hits_total", local_hits, "Prompt tokens found on the device.");
 }
 
+// Names of vLLM's first engine, which some routers still read: AIBrix (its policies least-gpu-cache and least-kv-cache,
+// the latter leaving out a pod without cpu_cache_usage_perc), vLLM's production stack, SMG.
+void write_old_names(MetricsWriter& out, const EngineStats& stats) {
+  const uint64_t local_hits = stats.prefix_hits - stats.prefix_host_hits - stats.prefix_disk_hits;
+  const double recent_hits = stats.recent_hit_rate - stats.recent_host_hit_rate - stats.recent_disk_hit_rate;
+  const double host_usage = stats.host_blocks_total == 0 ? 0
+                                                         : static_cast<double>(stats.host_blocks_used) /
+                                                               static_cast<double>(stats.host_blocks_total);
+  out.gauge("gpu_cache_usage_perc", stats.kv_usage(), "kv_cache_usage_perc by its old name.");
+  out.gauge("cpu_cache_usage_perc", host_usage, "Share of the host tier in use, 0 to 1.");
+  out.gauge("gpu_prefix_cache_hit_rate", recent_hits, "Share of prompt tokens found on the device, last minute.");
+  out.counter("gpu_prefix_cache_queries_total", stats.prefix_queries, "prefix_cache_queries_total by its old name.");
+  out.counter("gpu_prefix_cache_hits_total", local_hits, "prefix_cache_hits_total by its old name.");
+}
+
 void write_times(MetricsWriter& out, const EngineStats& stats) {
   const std::vector<double> tokens = vllm_token_bounds_s(), requests = vllm_request_bounds_s();
   out.histogram("time_to_first_token_seconds", stats.ttft_s, vllm_first_token_bounds_s(), "Arrival to first token.");
@@ -102,6 +117,7 @@ void write_vllm_metrics(MetricsWriter& out, const VllmLabels& labels, const Engi
              {"cache_dtype", model.origin.kv_dtype}});
   out.counter("num_preemptions_total", stats.num_preemptions, "Running requests put back into the queue.");
   write_prompts(out, stats);
+  write_old_names(out, stats);
   out.counter("generation_tokens_total", stats.generated_tokens, "Tokens generated.");
   write_ends(out, stats);
   write_times(out, stats);

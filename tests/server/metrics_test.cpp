@@ -329,6 +329,10 @@ TEST_CASE("vLLM's names tell the same figures at vLLM's bounds") {
   stats.prefix_hits = 300;
   stats.prefix_host_hits = 60;
   stats.prefix_disk_hits = 40;
+  stats.recent_hit_rate = 0.75;
+  stats.recent_host_hit_rate = 0.25;
+  stats.host_blocks_total = 8;
+  stats.host_blocks_used = 4;
   for (int i = 1; i < kNumFinishReasons; ++i) stats.finished[static_cast<size_t>(i)] = uint64_t{1} << i;
   stats.ttft_s.add(0.02);
   stats.ttft_s.add(0.03);
@@ -347,13 +351,18 @@ TEST_CASE("vLLM's names tell the same figures at vLLM's bounds") {
     };
     has("num_requests_running", "", "3");
     has("kv_cache_usage_perc", "", "0.25");
-    has("cache_config_info", R"(,block_size="16",num_gpu_blocks="100",num_cpu_blocks="7",cache_dtype="f16")", "1");
+    has("cache_config_info", R"(,block_size="16",num_gpu_blocks="100",num_cpu_blocks="8",cache_dtype="f16")", "1");
     has("prompt_tokens_by_source_total", R"(,source="local_compute")", "700");
     has("prompt_tokens_by_source_total", R"(,source="local_cache_hit")", "200");
     has("prompt_tokens_by_source_total", R"(,source="external_kv_transfer")", "100");
     has("prompt_tokens_cached_total", "", "300");
     has("prefix_cache_queries_total", "", "900");
     has("prefix_cache_hits_total", "", "200");
+    has("gpu_cache_usage_perc", "", "0.25");
+    has("cpu_cache_usage_perc", "", "0.5");
+    has("gpu_prefix_cache_hit_rate", "", "0.5");
+    has("gpu_prefix_cache_queries_total", "", "900");
+    has("gpu_prefix_cache_hits_total", "", "200");
     const auto ended = [&](std::initializer_list<FinishReason> reasons) {
       uint64_t count = 0;
       for (const FinishReason reason : reasons) count += uint64_t{1} << static_cast<int>(reason);

@@ -4,7 +4,7 @@
 // {"template": Jinja, "answer_mark": what stands before an answer, "answers": [...], "tokens": special ones to be
 // known, "chat_format": a name or "auto"}.
 //
-//   paced_server [flags as of llmrt serve] [--name NAME] [--step-ms MS] [--token-us US] [--vocabulary bpe|spm] [--script FILE]
+//   paced_server [flags as of llmrt serve] [--step-ms MS] [--token-us US] [--vocabulary bpe|spm] [--script FILE]
 //                [--workers N [--lose-every-s S]]     N devices behind one endpoint, one of which is lost every S seconds
 //   paced_server --colliding-keys N --seed S      prints N keys that std::hash puts into one bucket, and ends
 #include <CLI/CLI.hpp>
@@ -243,6 +243,7 @@ int main(int argc, char** argv) {
   app.add_option_function<uint64_t>("--client-memory-mib",
                                     [&](uint64_t mib) { options.server.client_memory_bytes = mib << 20; });
   app.add_option("--grace", options.server.grace_s);
+  app.add_option("--drain-notice-s", options.server.drain_notice_s);
   app.add_option("--idle-s", options.server.idle_s);
   app.add_option("--header-s", options.server.header_s);
   app.add_option("--body-s", options.server.body_s);
@@ -258,6 +259,12 @@ int main(int argc, char** argv) {
   app.add_option("--unix-socket", options.server.unix_socket);
   app.add_option("--api-key-file", options.server.api_key_file);
   app.add_option("--files-dir", options.server.files_dir);
+  app.add_option_function<std::string>("--metrics-compat",
+                                       [&](const std::string& name) {
+                                         if (name == "vllm")
+                                           options.server.metrics_compat = server::MetricsCompat::kVllm;
+                                       })
+      ->check(CLI::IsMember({"none", "vllm"}));
   app.add_option_function<uint64_t>("--files-mib", [&](uint64_t mib) { options.server.files_bytes_max = mib << 20; });
   app.add_option("--batch-in-flight", options.server.batch_in_flight);
   app.add_option("--sequences", options.engine.sequences_max);
