@@ -5,7 +5,7 @@
 // known, "chat_format": a name or "auto"}.
 //
 //   paced_server [flags as of llmrt serve] [--step-ms MS] [--token-us US] [--vocabulary bpe|spm] [--script FILE]
-//                [--workers N [--lose-every-s S]]     N devices behind one endpoint, one of which is lost every S seconds
+//                [--workers N [--lose-every-s S]]   N devices behind one endpoint, one of which is lost every S seconds
 //   paced_server --colliding-keys N --seed S      prints N keys that std::hash puts into one bucket, and ends
 #include <CLI/CLI.hpp>
 

@@ -1,10 +1,11 @@
 """Programs that stand before servers or beside them, with a model that says a script (scripted_server.py): LiteLLM's proxy,
-SGLang's router and nginx before two servers, and aider, which edits a file.
+SGLang's router, vLLM's router, SMG and nginx before two servers, and aider, which edits a file. The routers lose one of
+their servers in the middle of a load.
 
     proxy_clients_test.py PACED_SERVER [NAME...]   of the clients; all without
 
-Each is found on the PATH (litellm, sglang-router, nginx, aider); one that is missing is a counted skip. tools/clients installs
-them all.
+Each is found on the PATH (litellm, sglang-router, vllm-router, smg, nginx, aider); one that is missing is a counted skip.
+tools/clients installs them all.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from scripted_clients_test import CALLS, CITIES, LAST, QUESTION, WEATHER, tool
@@ -114,7 +116,7 @@ def completions(port, model="paced"):
     assert streamed == whole["choices"][0]["text"] and whole["usage"]["completion_tokens"] == 5, (streamed, whole)
 
 
-def with_litellm_proxy(urls):
+def with_litellm_proxy(urls, _):
     port = free_port()
     config = {"model_list": [{"model_name": "paced", "litellm_params": {"model": f"{provider}/paced", "api_base": url, "api_key": "x"}}
                              for provider, url in zip(("openai", "hosted_vllm"), urls)],
@@ -139,21 +141,55 @@ def with_litellm_proxy(urls):
             assert healthy["healthy_count"] == 2 and healthy["unhealthy_count"] == 0, healthy
 
 
-def with_sglang_router(urls):
-    workers = [url.removesuffix("/v1") for url in urls]
-    for policy in ("cache_aware", "power_of_two"):
-        port = free_port()
-        command = ["sglang-router", "launch", "--worker-urls", *workers, "--policy", policy, "--host", "127.0.0.1", "--port",
-                   str(port), "--prometheus-port", str(free_port())]
-        with running(command, port, "/health"):
-            end = time.monotonic() + 30
-            while ask(port, "/v1/completions", {"model": "paced", "prompt": "a", "max_tokens": 1})[0] != 200:
-                assert time.monotonic() < end  # until its workers are known to be healthy
-                time.sleep(0.2)
-            chat_loop(port)
-            chat_loop(port, streams=True)
-            completions(port)
-            assert ask(port, "/v1/models")[0] == 200
+def lose_one(port, lose, model):
+    """Eight clients ask while a server is killed. What is answered is right, and in the end all is answered."""
+    body = {"model": model, "prompt": "a", "max_tokens": 300, "ignore_eos": True, "temperature": 0}
+    texts, failed, lock = set(), [], threading.Lock()
+
+    def client():
+        for _ in range(15):
+            status, _, text = ask(port, "/v1/completions", body)
+            with lock:
+                if status == 200:
+                    texts.add(json.loads(text)["choices"][0]["text"])
+                else:
+                    failed.append(status)
+
+    clients = [threading.Thread(target=client) for _ in range(8)]
+    for thread in clients:
+        thread.start()
+    time.sleep(0.5)
+    lose()
+    assert all(thread.is_alive() for thread in clients), "the load was over before the kill"
+    for thread in clients:
+        thread.join()
+    print(f"  {8 * 15 - len(failed)} of {8 * 15} requests were answered, one of two servers was killed", flush=True)
+    assert len(texts) == 1, texts
+    assert all(status >= 500 for status in failed), failed
+    for _ in range(10):
+        post(port, "/v1/completions", body)
+
+
+def before_two(program, policies, model="paced"):
+    """Runs a router before servers; in the end it loses one."""
+    def with_router(urls, lose):
+        workers = [url.removesuffix("/v1") for url in urls]
+        for policy in policies:
+            port = free_port()
+            command = [*program, "--worker-urls", *workers, "--policy", policy, "--host", "127.0.0.1", "--port",
+                       str(port), "--prometheus-port", str(free_port())]
+            with running(command, port, "/health"):
+                end = time.monotonic() + 60
+                while ask(port, "/v1/completions", {"model": model, "prompt": "a", "max_tokens": 1})[0] != 200:
+                    assert time.monotonic() < end  # until its workers are known to be healthy
+                    time.sleep(0.2)
+                chat_loop(port)
+                chat_loop(port, streams=True)
+                completions(port)
+                assert ask(port, "/v1/models")[0] == 200
+                if policy == policies[-1]:
+                    lose_one(port, lose, model)
+    return with_router
 
 
 NGINX = """
@@ -176,7 +212,7 @@ http {{
 """
 
 
-def with_nginx(urls):
+def with_nginx(urls, _):
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         servers = " ".join(f"server {url.removesuffix('/v1').removeprefix('http://')};" for url in urls)
@@ -201,13 +237,14 @@ def with_nginx(urls):
 
 
 def two_servers(run):
-    """`run` with the address of a server and that of another."""
+    """`run` with the addresses of a server and of another, and what kills the other."""
     def with_both(url):
-        other = ScriptedServer(PROGRAM, CALLS + [LAST])
+        other = ScriptedServer(PROGRAM, CALLS + [LAST], flags=["--metrics-compat", "vllm"])
         try:
-            run([url, other.url])
-            denied = other.stop()
-            assert not denied, denied[:3]
+            run([url, other.url], other.process.kill)
+            if other.process.poll() is None:
+                denied = other.stop()
+                assert not denied, denied[:3]
         finally:
             other.process.kill()
     return with_both
@@ -242,7 +279,12 @@ def with_aider(url):
 
 CLIENTS = {
     "litellm_proxy": ("litellm", two_servers(with_litellm_proxy), CALLS + [LAST]),
-    "sglang_router": ("sglang-router", two_servers(with_sglang_router), CALLS + [LAST]),
+    "sglang_router": ("sglang-router",
+                      two_servers(before_two(["sglang-router", "launch"], ["cache_aware", "power_of_two"])),
+                      CALLS + [LAST]),
+    "vllm_router": ("vllm-router", two_servers(before_two(["vllm-router"], ["cache_aware", "power_of_two"])),
+                    CALLS + [LAST]),
+    "smg": ("smg", two_servers(before_two(["smg", "launch"], ["cache_aware", "least_load"])), CALLS + [LAST]),
     "nginx": ("nginx", two_servers(with_nginx), CALLS + [LAST]),
     "aider": ("aider", with_aider, [EDIT]),
 }
