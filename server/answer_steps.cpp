@@ -45,6 +45,7 @@ std::optional<ApiError> end_error(const ChoiceDelta& delta) {
   switch (delta.finish) {
     case FinishReason::kCancelled:
     case FinishReason::kDisconnected:
+    case FinishReason::kHandedOver:
     case FinishReason::kTimeout:
     case FinishReason::kError:
       return to_api_error(

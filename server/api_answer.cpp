@@ -42,6 +42,7 @@ json::value finish_text(FinishReason reason) {
       return "content_filter";
     case FinishReason::kCancelled:
     case FinishReason::kDisconnected:
+    case FinishReason::kHandedOver:
     case FinishReason::kTimeout:
     case FinishReason::kError:
       return "error";

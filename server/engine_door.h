@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/metrics/exchange_stats.h"
 #include "core/request/request.h"
 #include "core/request/request_trace.h"
 #include "server/served_worker.h"
@@ -29,6 +30,8 @@ class EngineDoor {
   }
   // The engines behind it, one at least.
   virtual std::vector<ServedWorker> workers() const = 0;
+  // Of engines that hand prompts over; nothing: they do not.
+  virtual std::optional<ExchangeStats> exchange() const { return std::nullopt; }
   // Named after its device, of several: it takes no more requests (true), or again. False: there is none of that name.
   virtual bool drain(std::string_view worker, bool is_drained) {
     (void)worker, (void)is_drained;

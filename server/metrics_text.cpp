@@ -115,6 +115,7 @@ void write_worker(MetricsWriter& out, const FleetWorkerFigures& figures) {
   out.counter("worker_placed_total", figures.num_placed, "Choices that went to this engine.");
   out.counter("worker_moved_in_total", figures.num_moved_in,
               "Of these, those that an engine which was lost had begun.");
+  out.counter("worker_handed_in_total", figures.num_handed_in, "Choices whose prompt another engine had computed.");
   out.counter("worker_failed_total", figures.num_failed, "Choices that ended there with an error of the engine.");
   out.counter("worker_losses_total", figures.num_losses, "Times that the engine was lost.");
 }
@@ -360,6 +361,16 @@ void write_engine(MetricsWriter& out, const EngineStats& stats, const ServedMode
   out.counter("busy_seconds_total", stats.wall_ms * 1e-3, "Wall time of steps; device idle = 1 - device / busy.");
 }
 
+void write_exchange(MetricsWriter& out, const ExchangeStats& exchange) {
+  out.gauge("hand_over_bytes", exchange.bytes_used, "Memory of KV blocks that engines hand over.");
+  out.gauge("hand_over_limit_bytes", exchange.bytes_max, "Its bound: --hand-over-gib.");
+  out.gauge("hand_over_blocks", exchange.blocks, "Blocks there.");
+  out.counter("hand_over_blocks_given_total", exchange.num_put, "Blocks that engines have given.");
+  out.counter("hand_over_blocks_taken_total", exchange.num_got, "Blocks that engines have taken.");
+  out.counter("hand_over_blocks_missed_total", exchange.num_missed, "Blocks that were not there any more.");
+  out.counter("hand_over_blocks_evicted_total", exchange.num_evicted, "Blocks that made room for others.");
+}
+
 // What its engines share.
 void write_model(MetricsWriter& out, const ServedModel& model, const std::optional<GrammarFigures>& grammars) {
   if (model.adapters) write_adapters(out, model.adapters->counts(model.id));
@@ -445,6 +456,7 @@ std::string metrics_text(const std::vector<SeenModel>& models, const ServerFigur
     out.set_labels({});
     if (models.size() > 1) out.set_labels({{"model", seen.figures.name}});
     write_model(out, model, grammar_figures(model));
+    if (const std::optional<ExchangeStats> exchange = seen.loaded->door->exchange()) write_exchange(out, *exchange);
   }
   out.set_labels({});
   const auto is_loaded = [](const SeenModel& seen) { return seen.loaded != nullptr; };

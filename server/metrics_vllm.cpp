@@ -17,6 +17,8 @@ const char* end_of(FinishReason reason) {
       return "abort";
     case FinishReason::kError:
       return "error";
+    case FinishReason::kHandedOver:  // it has not ended
+      return "";
     default:
       return "stop";
   }

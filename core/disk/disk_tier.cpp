@@ -22,11 +22,16 @@ uint64_t first_word(const Digest& key) {
 
 }  // namespace
 
-DiskTier::DiskTier(std::unique_ptr<Folder> folder, SegmentLimits limits, HostMemory memory)
-    : store_(std::move(folder), limits),
+DiskTier::DiskTier(std::unique_ptr<BlockStore> store, uint64_t record_bytes_max, bool is_lasting, HostMemory memory)
+    : store_(std::move(store)),
+      is_lasting_(is_lasting),
       memory_(std::move(memory)),
       writes_max_(static_cast<uint32_t>(
-          std::clamp<uint64_t>(kQueuedBytesMax / limits.record_bytes_max(), kQueuedWritesMin, kQueuedWritesMax))) {}
+          std::clamp<uint64_t>(kQueuedBytesMax / record_bytes_max, kQueuedWritesMin, kQueuedWritesMax))) {}
+
+DiskTier::DiskTier(std::unique_ptr<Folder> folder, SegmentLimits limits, HostMemory memory)
+    : DiskTier(std::make_unique<SegmentStore>(std::move(folder), limits), limits.record_bytes_max(),
+               /*is_lasting=*/true, std::move(memory)) {}
 
 DiskTier::~DiskTier() {
   if (!thread_.joinable()) return;
@@ -59,11 +64,11 @@ bool DiskTier::work() {
   std::optional<Job> job = next();
   if (!job) return scan();
   if (const auto* erase = std::get_if<Erase>(&*job)) {
-    store_.erase(erase->key);
+    store_->erase(erase->key);
     return true;
   }
   if (const auto* forget = std::get_if<Forget>(&*job)) {
-    store_.forget(forget->root);
+    store_->forget(forget->root);
     return true;
   }
   const auto* write = std::get_if<Write>(&*job);
@@ -82,16 +87,16 @@ bool DiskTier::scan() {
     std::lock_guard lock(mutex_);
     if (stops_) return false;
   }
-  return store_.scan_next();
+  return store_->scan_next();
 }
 
 DiskDone DiskTier::do_job(const Write& job) {
-  store_.put(job.block, memory_(job.block.kv_group, job.block.host_block));
+  store_->put(job.block, memory_(job.block.kv_group, job.block.host_block));
   return {job.block.kv_group, job.block.host_block, false, false};
 }
 
 DiskDone DiskTier::do_job(const Read& job) {
-  const bool is_there = store_.get(job.block, memory_(job.block.kv_group, job.block.host_block));
+  const bool is_there = store_->get(job.block, memory_(job.block.kv_group, job.block.host_block));
   return {job.block.kv_group, job.block.host_block, true, is_there};
 }
 
@@ -113,7 +118,7 @@ bool DiskTier::contains(const Digest& key) const {
     std::lock_guard lock(mutex_);
     if (writing_.contains(first_word(key))) return true;
   }
-  return store_.contains(key);
+  return store_->contains(key);
 }
 
 uint32_t DiskTier::write_room() const {
@@ -158,7 +163,7 @@ void DiskTier::take_done(std::vector<DiskDone>* done) {
 }
 
 DiskStats DiskTier::stats() const {
-  DiskStats stats = store_.stats();
+  DiskStats stats = store_->stats();
   std::lock_guard lock(mutex_);
   stats.blocks_queued = num_writes_ + num_reads_;
   stats.dropped_queue = num_dropped_;

@@ -1,5 +1,6 @@
-// The disk tier: a bounded queue of blocks to write and to read in front of the segment store, and the thread that
-// works through it. Host memory is read and written by that thread alone while a block is in the queue.
+// The disk tier: a bounded queue of blocks to write and to read in front of a store (segment files; or memory that
+// engines share, for blocks that are handed over), and the thread that works through it. Host memory is read and
+// written by that thread alone while a block is in the queue.
 //
 // Owns the store and, where it was started, the thread. The calls of BlockDisk are for one thread, the engine's, and
 // never wait for the disk; stats() may be called from any. At its end the thread writes what is queued.
@@ -23,6 +24,9 @@ using HostMemory = std::function<std::vector<std::span<std::byte>>(uint32_t kv_g
 
 class DiskTier final : public BlockDisk {
  public:
+  // `is_lasting`: what is stored may be found after a restart. `record_bytes_max`: of the largest block there.
+  DiskTier(std::unique_ptr<BlockStore> store, uint64_t record_bytes_max, bool is_lasting, HostMemory memory);
+  // Over files.
   DiskTier(std::unique_ptr<Folder> folder, SegmentLimits limits, HostMemory memory);
   ~DiskTier() override;
 
@@ -31,6 +35,7 @@ class DiskTier final : public BlockDisk {
   // Reads one file that the start has found, or does the next of the queue. False: there was nothing to do.
   bool work();
 
+  bool is_lasting() const override { return is_lasting_; }
   bool contains(const Digest& key) const override;
   uint32_t write_room() const override;
   bool write(DiskBlock block) override;
@@ -63,7 +68,8 @@ class DiskTier final : public BlockDisk {
   DiskDone do_job(const Write& job);
   DiskDone do_job(const Read& job);
 
-  SegmentStore store_;
+  const std::unique_ptr<BlockStore> store_;
+  const bool is_lasting_;
   const HostMemory memory_;
   const uint32_t writes_max_;
   bool scans_next_ = false;  // of work()

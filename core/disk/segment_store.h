@@ -16,8 +16,7 @@
 #include <vector>
 
 #include "core/disk/block_record.h"
-#include "core/kv/block_disk.h"
-#include "core/metrics/disk_stats.h"
+#include "core/disk/block_store.h"
 #include "core/platform/folder.h"
 
 namespace llmrt {
@@ -34,26 +33,20 @@ struct SegmentLimits {
   uint64_t least_bytes() const;
 };
 
-class SegmentStore {
+class SegmentStore final : public BlockStore {
  public:
-  // Where the parts of a block lie in the host's memory, in their order.
-  using Parts = std::span<const std::span<std::byte>>;
-
   // bytes_max is at least least_bytes(). Files that the folder has are listed now, and read by scan_next. What is
   // beyond bytes_max goes with the next write.
   SegmentStore(std::unique_ptr<Folder> folder, SegmentLimits limits);
 
   // Reads the headers of one file that is not known yet, the newest first. False: all are known.
-  bool scan_next();
-  bool contains(const Digest& key) const;
-  // Does nothing where the key is there already.
-  void put(const DiskBlock& block, Parts parts);
-  // Whether `parts` hold the content now. After false they may hold anything.
-  bool get(const DiskBlock& block, Parts parts);
-  void erase(const Digest& key);
-  void forget(uint64_t root);
-
-  DiskStats stats() const;
+  bool scan_next() override;
+  bool contains(const Digest& key) const override;
+  void put(const DiskBlock& block, Parts parts) override;
+  bool get(const DiskBlock& block, Parts parts) override;
+  void erase(const Digest& key) override;
+  void forget(uint64_t root) override;
+  DiskStats stats() const override;
 
  private:
   struct Place {

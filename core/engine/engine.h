@@ -56,7 +56,7 @@ class Engine {
   // overloaded when the bounded queue is full; after the engine's end (run) the error that ended it, or cancelled.
   // Returns the id of branch 0; those of the others follow.
   Result<RequestId> submit(Request request);
-  // Ends the branch with `why` (kCancelled, kDisconnected) if it is still there. Unknown ids are ignored. `sent`: when
+  // Ends the branch with `why` (kCancelled, kDisconnected, kHandedOver) if it is still there. Unknown ids are ignored. `sent`: when
   // parts of its answer have gone out, by the engine's clock; for its trace, here and below.
   void cancel(RequestId id, const SentTimes& sent = {}, FinishReason why = FinishReason::kCancelled);
   // The receiver can take no more of the branch (true), or again (false): meanwhile no step computes it, and it goes on

@@ -26,6 +26,7 @@ struct AskedLimits {
   bool memory_utilization = false;
 };
 
+class BlockExchange;
 class DiskSource;
 
 // The disk tier below the host tier. Without a folder there is none.
@@ -82,6 +83,8 @@ struct EngineConfig {
   uint32_t state_interval = 8192;  // of models with states: a checkpoint behind every so many tokens of a prompt
   uint64_t kv_host_bytes = 0;      // of the host's memory, for blocks that the pool gives up; 0 = none
   DiskTierConfig disk;
+  // Through which engines of one process hand blocks over (Request::hand_over), in the place of a disk. Null: none.
+  std::shared_ptr<BlockExchange> exchange = nullptr;
   OnExhaustion on_exhaustion = OnExhaustion::kPreempt;  // when the pool is full
   bool batch_invariant = false;                         // every request is; steps without one run faster kernels
   // What requests may ask for; the rest is unsupported. Interactive is what a request is that names no class, and is

@@ -31,6 +31,8 @@ class BlockDisk {
  public:
   virtual ~BlockDisk() = default;
 
+  // Whether what it has may outlive the process; else it is for blocks that a request hands over (HandOver).
+  virtual bool is_lasting() const { return true; }
   virtual bool contains(const Digest& key) const = 0;
   // How many blocks the queue of writes has room for, of the largest group.
   virtual uint32_t write_room() const = 0;

@@ -125,6 +125,13 @@ class KvSpace {
 
   // ---- the disk below the host tier (tiers.h, prefix_sharing.h) ----
   bool has_disk() const { return tiers_.has_disk(); }
+  bool is_disk_lasting() const { return tiers_.is_disk_lasting(); }
+  // Whether all full blocks of these tokens are known, on the device or on the host.
+  bool knows(const Digest& identity, std::span<const int32_t> tokens) const {
+    return match(identity, tokens).num_full() == tokens.size() / block_tokens();
+  }
+  // What these tables have begun with is saved, too, whether or not it was to be when it was computed.
+  void save_known(std::span<const BlockTable> tables) { sharing_.save_known(tables); }
   // Some blocks that the disk lacks are stored with this step: those that earlier plans have computed, or, while no
   // plan is in flight, `all`. At most so many, and no more than the disk takes.
   void save(uint32_t blocks_max, bool all = false) { sharing_.save(blocks_max, all); }

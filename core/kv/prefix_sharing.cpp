@@ -299,6 +299,19 @@ void PrefixSharing::save(uint32_t blocks_max, bool all) {
   }
 }
 
+void PrefixSharing::save_known(std::span<const BlockTable> tables) {
+  if (!cache_ || !tiers_.has_disk()) return;
+  for (uint32_t i = 0; i < tables[0].num_cached; ++i) {
+    const BlockId node = tables[0].blocks[i];
+    if (may_last_[node]) continue;
+    may_last_[node] = true;
+    note_save(0, node);
+    for (uint32_t g = 1; g < groups_.size(); ++g)
+      for (uint32_t part = 0; part < contents(g).parts_node(); ++part)
+        if (const BlockId beside = contents(g).at(node, part); beside != kNoBlock) note_save(g, beside);
+  }
+}
+
 std::optional<DiskBatch> PrefixSharing::read_from_disk(const Digest& identity, std::span<const int32_t> tokens) {
   if (!cache_ || !tiers_.has_disk()) return 0;
   Nodes nodes{.with_disk = true};

@@ -82,6 +82,7 @@ class PrefixSharing final : private CacheGroups::Keeper {
   void forget(uint64_t root);
   void set_worth_storing(std::span<const BlockTable> tables, bool worth);
   void save(uint32_t blocks_max, bool all);
+  void save_known(std::span<const BlockTable> tables);
   bool has_saves() const { return !saves_.empty(); }
   std::optional<DiskBatch> read_from_disk(const Digest& identity, std::span<const int32_t> tokens);
 

@@ -27,10 +27,12 @@ BlockId Tiers::find(uint32_t group, const Digest& key, std::span<const int32_t> 
 
 void Tiers::store(uint32_t group, BlockId block, const Content& content) {
   if (!hosts_[group] || stores_.size() == stores_max_) return;
-  const BlockId target = hosts_[group]->insert(content.key, content.tokens, content.root);
-  if (target == kNoBlock) return;
-  stores_.push_back({block, target, group, groups_.shape(group).block_tokens});
+  BlockId target = hosts_[group]->insert(content.key, content.tokens, content.root);
+  if (target != kNoBlock) stores_.push_back({block, target, group, groups_.shape(group).block_tokens});
   if (!has_disk() || !content.may_last || disk_->contains(content.key)) return;
+  if (target == kNoBlock)
+    target = hosts_[group]->find(content.key, content.tokens);  // there since it was given up once
+  if (target == kNoBlock) return;
   hosts_[group]->pin(target);
   saving_.push_back(
       {num_steps_, {group, target, content.key, {content.tokens.begin(), content.tokens.end()}, content.root}});

@@ -74,6 +74,7 @@ class Tiers {
 
   // ---- the disk ----
   bool has_disk() const { return disk_ != nullptr; }
+  bool is_disk_lasting() const { return disk_->is_lasting(); }
   bool is_on_disk(const Digest& key) const { return disk_->contains(key); }
   // How many blocks may be stored for it in this step: half of the host's pool is left to others.
   uint32_t write_room() const;

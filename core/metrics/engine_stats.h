@@ -14,7 +14,7 @@
 
 namespace llmrt {
 
-inline constexpr int kNumFinishReasons = 11;  // FinishReason of core/request/request.h
+inline constexpr int kNumFinishReasons = 12;  // FinishReason of core/request/request.h
 
 // The pool of one KV group.
 struct KvGroupStats {

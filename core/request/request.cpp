@@ -79,8 +79,8 @@ Status validate_beam(const Request& request, uint32_t vocab_size) {
 }  // namespace
 
 const char* finish_reason_name(FinishReason reason) {
-  constexpr const char* kNames[] = {"none",    "eos",   "stop_token", "stop_string", "length",      "cancelled",
-                                    "timeout", "error", "policy",     "grammar_end", "disconnected"};
+  constexpr const char* kNames[] = {"none",    "eos",   "stop_token", "stop_string", "length",       "cancelled",
+                                    "timeout", "error", "policy",     "grammar_end", "disconnected", "handed_over"};
   return kNames[static_cast<int>(reason)];
 }
 

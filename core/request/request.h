@@ -59,6 +59,7 @@ enum class FinishReason : uint8_t {
   kPolicy,
   kGrammarEnd,    // the answer is whole, and nothing may follow
   kDisconnected,  // its client is gone, or was given up
+  kHandedOver,    // another engine goes on with it; no client is told so
 };
 const char* finish_reason_name(FinishReason reason);  // "eos", "stop_token", ...
 
@@ -129,6 +130,10 @@ struct RequestNames {
   std::string trace_id;  // of the client's trace
 };
 
+// Of engines of one process that share a BlockExchange. kGive: what the request's tokens fill of blocks goes there.
+// kTake: what another engine gives of them is waited for, for a bounded time; what is missing then is computed.
+enum class HandOver : uint8_t { kNone, kGive, kTake };
+
 // With n > 1 the prompt is continued n times, by branches that share its keys and values. A branch is a request of its
 // own in everything else: branch b has the id `id + b`, draws what a lone request with sampling.branch + b draws, and
 // its events say which it is.
@@ -166,6 +171,7 @@ struct Request {
   bool batch_invariant = false;  // its numbers may not depend on what runs beside it; evaluation implies it
   Route route = Route::kCompletion;
   RequestNames names = {};
+  HandOver hand_over = HandOver::kNone;  // without an exchange it means nothing
   // Prefixes are shared only between requests of one salt: with one whole blocks and a part of one, without whole
   // blocks.
   std::string cache_salt = {};

@@ -17,6 +17,7 @@ Sequence::Sequence(Request from, uint32_t branch_idx, std::shared_ptr<const std:
   progress.scored = wants_scores() ? 1 : num_prompt;
   request.prompt.clear();
   tokens.insert(tokens.end(), request.begun.begin(), request.begun.end());
+  record.goes_on = !request.begun.empty();
   if (gets_drafts(request)) {
     if (request.speculation->source) drafts.drafter = request.speculation->source->begin(num_prompt);
     drafts.by_model = request.speculation->by_model;

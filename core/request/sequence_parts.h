@@ -90,7 +90,8 @@ struct Drafts {
 struct KvOrigin {
   Digest identity = {};      // of its blocks in the prefix cache, beside their tokens
   bool has_salt = false;     // of its request: only then it shares parts of blocks with others
-  bool may_last = false;     // its blocks may go to a disk, and come from there
+  bool may_last = false;     // its blocks may go to a disk, or to the exchange
+  bool reads_below = false;  // it waits for what is there
   uint64_t root = 0;         // of its cached blocks (KvSpace::root), once there are some
   uint64_t copied_root = 0;  // of another text's first block, whose first tokens it has copied
 };
@@ -152,6 +153,7 @@ struct BranchRecord {
   uint32_t num_preemptions = 0;
   uint32_t kv_blocks_peak = 0;
   uint32_t num_answered = 0;  // tokens of the answer; at its end
+  bool goes_on = false;       // its answer had begun elsewhere: what was waited for until then is not counted again
   FinishReason finish = FinishReason::kNone;
   BranchTimes times;
 };

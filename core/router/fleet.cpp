@@ -26,6 +26,11 @@ PlacementAsk ask_of(const Request& request) {
   return ask;
 }
 
+bool may_be_handed_over(const Request& request) {
+  return !request.beam && !request.sampling.prompt_logprobs && !request.batch_invariant &&
+         request.request_class != RequestClass::kEvaluation && request.max_tokens > request.begun.size() + 1;
+}
+
 bool is_engines_fault(const TokenEvent& event) {
   if (event.finish != FinishReason::kError || !event.error) return false;
   return event.error->code == ErrorCode::kDeviceLost || event.error->code == ErrorCode::kInternal ||
@@ -47,61 +52,65 @@ class Fleet::Flow final : public EventSink, public std::enable_shared_from_this<
   void on_events(std::span<const TokenEvent> events) override {
     for (size_t first = 0, end = 0; first < events.size(); first = end) {
       while (end < events.size() && events[end].branch == events[first].branch) ++end;
-      take(events.subspan(first, end - first), events[first].branch);
+      take(events.subspan(first, end - first), events[first].branch, /*stay=*/0);
     }
   }
-  // In order, of one branch. What its engine's end ends may go on elsewhere: then the client hears nothing of it.
-  void take(std::span<const TokenEvent> events, uint32_t branch_idx) {
+  // In order, of one branch; `stay`: which of its engines tells it. What its engine's end ends may go on elsewhere:
+  // then the client hears nothing of it.
+  void take(std::span<const TokenEvent> events, uint32_t branch_idx, uint32_t stay) {
     std::vector<TokenEvent> told(events.begin(), events.end());
-    std::optional<Error> fault;
-    const bool ends = told.back().finish != FinishReason::kNone;
+    std::optional<TokenEvent> fault;
     size_t worker;
+    bool ends, hands_on;
     {
       std::lock_guard lock(mutex_);
+      Branch& branch = branches_[branch_idx];
+      if (branch.stay != stay) return;  // another one has it by now
       if (is_engines_fault(told.back())) {
-        fault = told.back().error;
-        for (const TokenEvent& event : std::span(told).first(told.size() - 1)) note(event, branch_idx);
-      } else {
-        for (const TokenEvent& event : told) note(event, branch_idx);
+        fault = std::move(told.back());
+        told.pop_back();
       }
-      worker = branches_[branch_idx].worker;
+      for (const TokenEvent& event : told) note(event, branch_idx);
+      worker = branch.worker;
+      ends = !told.empty() && told.back().finish != FinishReason::kNone;
+      hands_on = branch.gives && !ends && !fault && !branch.tokens.empty();
+      if (hands_on) branch.gives = false;
     }
-    if (ends && !fault) fleet_->note_end(worker, End::kWell);
-    if (fault && fleet_->move(*this, branch_idx, *fault)) told.pop_back();
-    if (!client_ || told.empty()) return;
-    const RequestId id = first_id();
-    for (TokenEvent& event : told) {
-      event.request_id = id + branch_idx;
-      event.branch = branch_idx;
-    }
-    client_->on_events(told);
+    if (ends) fleet_->note_end(worker, End::kWell);
+    tell(told, branch_idx);  // before another engine has it: its thread tells what comes next
+    if (fault && !fleet_->move(*this, branch_idx, *fault->error)) tell(std::span(&*fault, 1), branch_idx);
+    if (hands_on) fleet_->hand_on(*this, branch_idx);
   }
 
   // The engine's submit of all branches, behind which their events wait for the ids.
   template <class Submit>
-  Result<RequestId> begin(size_t worker, Submit submit) {
+  Result<RequestId> begin(size_t worker, bool gives, Submit submit) {
     std::lock_guard lock(mutex_);
     Request copy = request_;
     copy.sink = shared_from_this();
+    if (gives) copy.hand_over = HandOver::kGive;
     const Result<RequestId> id = submit(std::move(copy));
     if (!id) return id;
     first_id_ = *id;
     for (uint32_t i = 0; i < branches_.size(); ++i) {
       branches_[i].worker = worker;
       branches_[i].id = *id + i;
+      branches_[i].gives = gives;
     }
     return id;
   }
   // Likewise of a branch that goes on.
-  template <class Submit>
-  Status go_on(size_t worker, uint32_t branch_idx, Request rest, Submit submit) {
+  Status go_on(size_t worker, uint32_t branch_idx, Request rest, Engine& engine) {
     std::lock_guard lock(mutex_);
     Branch& branch = branches_[branch_idx];
     if (branch.is_cancelled) return make_error(ErrorCode::kCancelled, "nobody waits for it");
-    const Result<RequestId> id = submit(std::move(rest));
+    const Result<RequestId> id = engine.submit(std::move(rest));
     if (!id) return id.error();
     branch.worker = worker;
     branch.id = *id;
+    ++branch.stay;
+    branch.gives = false;
+    if (branch.is_paused) engine.set_paused(*id, true);
     return {};
   }
 
@@ -115,7 +124,7 @@ class Fleet::Flow final : public EventSink, public std::enable_shared_from_this<
     rest.n = 1;
     rest.sampling.branch += branch_idx;
     rest.begun.insert(rest.begun.end(), branch.tokens.begin(), branch.tokens.end());
-    rest.sink = std::make_shared<BranchSink>(shared_from_this(), branch_idx);
+    rest.sink = std::make_shared<BranchSink>(shared_from_this(), branch_idx, branch.stay + 1);
     return rest;
   }
 
@@ -129,6 +138,10 @@ class Fleet::Flow final : public EventSink, public std::enable_shared_from_this<
     branch.is_cancelled |= cancels;
     return {branch.worker, branch.id};
   }
+  void note_paused(uint32_t branch_idx, bool is_paused) {
+    std::lock_guard lock(mutex_);
+    branches_[branch_idx].is_paused = is_paused;
+  }
   RequestId first_id() const {
     std::lock_guard lock(mutex_);
     return first_id_;
@@ -139,20 +152,33 @@ class Fleet::Flow final : public EventSink, public std::enable_shared_from_this<
     size_t worker = 0;
     RequestId id = 0;             // there
     std::vector<int32_t> tokens;  // that were told
+    uint32_t stay = 0;            // how many engines had it before
+    bool gives = false;           // another one is to go on behind the first token
     bool has_told = false;        // anything
     bool is_cancelled = false;
+    bool is_paused = false;
   };
   // Of a branch that goes on alone.
   class BranchSink final : public EventSink {
    public:
-    BranchSink(std::shared_ptr<Flow> flow, uint32_t branch_idx) : flow_(std::move(flow)), branch_idx_(branch_idx) {}
-    void on_events(std::span<const TokenEvent> events) override { flow_->take(events, branch_idx_); }
+    BranchSink(std::shared_ptr<Flow> flow, uint32_t branch_idx, uint32_t stay)
+        : flow_(std::move(flow)), branch_idx_(branch_idx), stay_(stay) {}
+    void on_events(std::span<const TokenEvent> events) override { flow_->take(events, branch_idx_, stay_); }
 
    private:
     const std::shared_ptr<Flow> flow_;
-    const uint32_t branch_idx_;
+    const uint32_t branch_idx_, stay_;
   };
 
+  void tell(std::span<TokenEvent> events, uint32_t branch_idx) const {
+    if (!client_ || events.empty()) return;
+    const RequestId id = first_id();
+    for (TokenEvent& event : events) {
+      event.request_id = id + branch_idx;
+      event.branch = branch_idx;
+    }
+    client_->on_events(events);
+  }
   void note(const TokenEvent& event, uint32_t branch_idx) {  // locked
     Branch& branch = branches_[branch_idx];
     branch.has_told = true;
@@ -235,34 +261,58 @@ std::vector<uint64_t> Fleet::cached_tokens_of(const Request& request) const {
   return cached_tokens(views, request);
 }
 
-Result<Fleet::Chosen> Fleet::choose(const Request& request, std::string_view why) {
-  const TimeNs now = clock_->now_ns();
-  const std::vector<uint64_t> cached = cached_tokens_of(request);
-  std::lock_guard lock(mutex_);
+std::vector<WorkerFacts> Fleet::all_facts(TimeNs now) {
   std::vector<WorkerFacts> facts;
-  bool is_any_left = false;
   for (State& state : states_) {
     if (state.out_until_ns != 0 && state.out_until_ns <= now) {
       state.out_until_ns = 0;
       state.trial = Trial::kReady;
     }
     facts.push_back(facts_of(state));
-    facts.back().cached_tokens = cached[facts.size() - 1];
-    is_any_left |= !state.figures.is_lost;
   }
+  return facts;
+}
+
+Fleet::Chosen Fleet::take(uint32_t worker, bool gives) {
+  State& state = states_[worker];
+  if (state.trial == Trial::kReady) state.trial = Trial::kUnderWay;
+  return {worker, state.engine, gives};
+}
+
+Result<Fleet::Chosen> Fleet::choose(const Request& request, std::string_view why) {
+  const TimeNs now = clock_->now_ns();
+  const std::vector<uint64_t> cached = cached_tokens_of(request);
+  std::lock_guard lock(mutex_);
+  std::vector<WorkerFacts> facts = all_facts(now);
+  for (size_t i = 0; i < facts.size(); ++i) facts[i].cached_tokens = cached[i];
   // Better one that has failed than none.
   if (std::ranges::none_of(facts, [](const WorkerFacts& worker) { return worker.unusable.empty(); }))
     for (size_t i = 0; i < facts.size(); ++i)
-      if (!states_[i].figures.is_lost && !states_[i].figures.is_drained) facts[i].unusable.clear();
+      if (states_[i].engine && !states_[i].figures.is_drained) facts[i].unusable.clear();
   const PlacementAsk ask = ask_of(request);
-  const PlacementChoice choice = place(config_, ask, facts, turn_++);
+  PlacementChoice choice = place(config_, ask, facts, turn_++);
+  PhaseChoice phase{choice.worker.value_or(0)};
+  if (choice.worker && !rule_.roles.empty() && may_be_handed_over(request)) phase = choose_prefill(rule_, ask, choice);
+  if (choice.worker) choice.worker = phase.worker;
   if (told_) told_({std::string(why), request.names, choice.worker, ask, choice});
-  if (!choice.worker)
-    return make_error(is_any_left ? ErrorCode::kUnsupported : ErrorCode::kDeviceLost,
-                      "no device can serve the request: {}", describe(choice, names_));
-  State& state = states_[*choice.worker];
-  if (state.trial == Trial::kReady) state.trial = Trial::kUnderWay;
-  return Chosen{*choice.worker, state.engine};
+  if (choice.worker) return take(phase.worker, phase.gives);
+  const bool is_any_left = std::ranges::any_of(states_, [](const State& state) { return state.engine != nullptr; });
+  return make_error(is_any_left ? ErrorCode::kUnsupported : ErrorCode::kDeviceLost,
+                    "no device can serve the request: {}", describe(choice, names_));
+}
+
+// Who goes on behind a prompt; nothing: nobody else.
+std::optional<Fleet::Chosen> Fleet::choose_next(const Request& rest, uint32_t from) {
+  const TimeNs now = clock_->now_ns();
+  std::lock_guard lock(mutex_);
+  const PlacementAsk ask = ask_of(rest);
+  std::vector<WorkerFacts> facts = all_facts(now);
+  for (WorkerFacts& worker : facts) worker.cached_tokens = ask.prompt_tokens;  // on its way
+  PlacementChoice choice = place(config_, ask, facts, turn_);
+  choice.worker = choose_decode(rule_, from, ask, choice);
+  if (!choice.worker) return std::nullopt;
+  if (told_) told_({fmt::format("handed over from {}", names_[from]), rest.names, choice.worker, ask, choice});
+  return take(*choice.worker, false);
 }
 
 bool Fleet::goes_elsewhere(const Chosen& chosen, const Error& error) {
@@ -275,11 +325,12 @@ bool Fleet::goes_elsewhere(const Chosen& chosen, const Error& error) {
 }
 
 Result<RequestId> Fleet::submit(Request request) {
+  if (request.arrival_ns == 0) request.arrival_ns = clock_->now_ns();  // wherever it goes on
   const auto flow = std::make_shared<Flow>(this, std::move(request));
   while (true) {
     const Result<Chosen> chosen = choose(flow->request(), "placed");
     if (!chosen) return chosen.error();
-    const Result<RequestId> id = flow->begin(chosen->worker, [&](Request copy) -> Result<RequestId> {
+    const Result<RequestId> id = flow->begin(chosen->worker, chosen->gives, [&](Request copy) -> Result<RequestId> {
       const uint32_t n = copy.n;
       Result<RequestId> given = chosen->engine->submit(std::move(copy));
       if (!given) return given;
@@ -305,8 +356,7 @@ bool Fleet::move(Flow& flow, uint32_t branch, const Error& error) {
       note_end(from, End::kNeither);
       return false;
     }
-    const Status moved = flow.go_on(chosen->worker, branch, *rest,
-                                    [&](Request copy) { return chosen->engine->submit(std::move(copy)); });
+    const Status moved = flow.go_on(chosen->worker, branch, *rest, *chosen->engine);
     if (!moved && goes_elsewhere(*chosen, moved.error())) continue;
     if (!moved) return false;
     std::lock_guard lock(mutex_);
@@ -315,6 +365,29 @@ bool Fleet::move(Flow& flow, uint32_t branch, const Error& error) {
     return true;
   }
   return false;
+}
+
+// On the thread of the engine that has told the first token of the branch. Where another one cannot go on, it does.
+void Fleet::hand_on(Flow& flow, uint32_t branch) {
+  const Flow::Place before = flow.place_of(branch);
+  std::optional<Request> rest = flow.rest_of(branch);
+  if (!rest || rest->begun.size() >= rest->max_tokens) return;
+  rest->hand_over = HandOver::kTake;
+  const std::optional<Chosen> chosen = choose_next(*rest, static_cast<uint32_t>(before.worker));
+  if (!chosen) return;
+  const Status taken = flow.go_on(chosen->worker, branch, *rest, *chosen->engine);
+  if (!taken) {
+    goes_elsewhere(*chosen, taken.error());
+    return;
+  }
+  std::shared_ptr<Engine> giver;
+  {
+    std::lock_guard lock(mutex_);
+    ++states_[chosen->worker].figures.num_placed;
+    ++states_[chosen->worker].figures.num_handed_in;
+    giver = states_[before.worker].engine;
+  }
+  if (giver) giver->cancel(before.id, {}, FinishReason::kHandedOver);
 }
 
 void Fleet::note_end(size_t worker, End end) {
@@ -374,6 +447,14 @@ void Fleet::cancel(RequestId id, const SentTimes& sent, FinishReason why) {
   forget(id);
 }
 void Fleet::set_paused(RequestId id, bool is_paused) {
+  Place place;
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = places_.find(id);
+    if (it == places_.end()) return;
+    place = it->second;
+  }
+  place.flow->note_paused(place.branch, is_paused);  // first: where it goes on meanwhile it is paused, too
   if (const auto found = find(id)) found->first->set_paused(found->second, is_paused);
 }
 void Fleet::drained(RequestId id, const SentTimes& sent) {

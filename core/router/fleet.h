@@ -9,6 +9,10 @@
 // fail without it is left out for a while, twice as long each time (placement.h, "errors"). Either comes back on trial:
 // one request at a time goes there, until one has ended well.
 //
+// With a HandOverRule one engine may compute the prompt and another go on behind the first token, from blocks that come
+// through the engines' exchange. Not so for beams, log-probabilities of prompts, and requests that want numbers which
+// do not depend on what runs beside them: another device would round otherwise.
+//
 // Thread-safe. Methods do not block, and may be called on an engine's thread.
 #pragma once
 
@@ -24,6 +28,7 @@
 #include "core/engine/engine.h"
 #include "core/log/log.h"
 #include "core/router/fleet_figures.h"
+#include "core/router/hand_over.h"
 #include "core/router/placement.h"
 #include "core/router/placement_log.h"
 #include "core/router/prefix_hits.h"
@@ -52,6 +57,8 @@ class Fleet {
   // Told of each decision with all of its terms. Before the first submit; any thread, and it must not block.
   using Told = std::function<void(PlacementRecord)>;
   void on_choice(Told told) { told_ = std::move(told); }
+  // Prompts are handed over from now on; the engines have one exchange. Before the first submit.
+  void set_hand_over(HandOverRule rule) { rule_ = std::move(rule); }
 
   // The engine can serve no more; its thread has ended every request by now. How many are left.
   size_t lose(size_t worker);
@@ -85,6 +92,7 @@ class Fleet {
   struct Chosen {
     uint32_t worker;
     std::shared_ptr<Engine> engine;
+    bool gives = false;
   };
   enum class End : uint8_t { kWell, kFault, kNeither };
 
@@ -92,6 +100,10 @@ class Fleet {
   size_t lose_locked(size_t worker);
   std::vector<uint64_t> cached_tokens_of(const Request& request) const;
   Result<Chosen> choose(const Request& request, std::string_view why);
+  std::optional<Chosen> choose_next(const Request& rest, uint32_t from);
+  std::vector<WorkerFacts> all_facts(TimeNs now);  // locked
+  Chosen take(uint32_t worker, bool gives);        // locked
+  void hand_on(Flow& flow, uint32_t branch);
   void note_end(size_t worker, End end);
   bool move(Flow& flow, uint32_t branch, const Error& error);
   // What could not be handed to a worker's engine; whether another one may take it.
@@ -105,6 +117,7 @@ class Fleet {
   const std::shared_ptr<std::atomic<RequestId>> last_id_ = std::make_shared<std::atomic<RequestId>>(0);
   std::vector<std::string> names_;
   Told told_;
+  HandOverRule rule_;
   mutable std::mutex mutex_;  // of what follows; no engine's submit is called under it
   uint64_t turn_ = 0;
   std::vector<State> states_;

@@ -56,7 +56,7 @@ void Journal::note_plan(const IterationPlan& plan, std::span<Sequence* const> ru
     BranchRecord& record = sequence->record;
     if (record.times.admitted_ns == 0) {
       record.times.admitted_ns = now;
-      stats_.queue_s.add(seconds_between(sequence->request.arrival_ns, now));
+      if (!record.goes_on) stats_.queue_s.add(seconds_between(sequence->request.arrival_ns, now));
       if (sequence->branch == 0) stats_.prompt_tokens_hist.add(sequence->num_prompt);
     }
     uint32_t num_blocks = 0;
@@ -78,6 +78,7 @@ void Journal::note_preemption(const Preemption& preemption, bool outgrew_reserva
 }
 
 void Journal::note_first_token(const Sequence& sequence, TimeNs now) {
+  if (sequence.record.goes_on) return;
   const TimeNs wait_ns = now - sequence.request.arrival_ns;
   stats_.ttft_s.add(static_cast<double>(wait_ns) * 1e-9);
   const TimeNs first_ns = sequence.record.times.first_token_ns;  // of a beam, which is told at the end

@@ -26,6 +26,8 @@ uint32_t shared_blocks_max(const SchedulerConfig& config);
 HostTierSize host_tier_size(const SchedulerConfig& config);
 // Blocks that a step stores for the disk alone; and those of a step that computes nothing.
 inline constexpr uint32_t kStepSavesMax = 8, kIdleSavesMax = 64;
+// The same for another engine, which waits for them; no more than a step's chunks fill, and their queue takes.
+inline constexpr uint32_t kStepHandedMax = 256;
 // The host tier needs the books of a cache even when no prefixes are shared.
 PrefixCacheKind cache_kind(const SchedulerConfig& config);
 

@@ -179,7 +179,7 @@ void PlanWriter::write_moves(IterationPlan* plan) {
   const auto append = [](std::span<const BlockMove> moves, std::vector<BlockCopy>* copies) {
     for (const BlockMove& move : moves) copies->push_back({move.source, move.target, move.num_tokens, move.kv_group});
   };
-  kv_.save(kStepSavesMax);
+  kv_.save(kv_.has_disk() && !kv_.is_disk_lasting() ? kStepHandedMax : kStepSavesMax);
   append(kv_.stores(), &plan->block_stores);
   append(kv_.loads(), &plan->block_loads);
   append(kv_.copies(), &plan->block_copies);

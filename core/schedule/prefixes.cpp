@@ -45,9 +45,13 @@ void Prefixes::set_origin(Sequence& sequence) const {
       identity = Sha256().add(identity).add(sequence.request.id - sequence.branch).finish();
   }
   sequence.origin.has_salt = !sequence.request.cache_salt.empty();
-  // A guessed salt could be checked by a key in a file; an adapter's id means nothing after a restart.
-  sequence.origin.may_last = kv_.has_disk() && config_.prefix_cache != PrefixCacheKind::kOff &&
-                             !sequence.origin.has_salt && sequence.request.adapter_id == 0;
+  if (kv_.has_disk() && config_.prefix_cache != PrefixCacheKind::kOff) {
+    const bool is_lasting = kv_.is_disk_lasting();
+    // A guessed salt could be checked by a key in a file; an adapter's id means nothing after a restart.
+    const bool may_last = !sequence.origin.has_salt && sequence.request.adapter_id == 0;
+    sequence.origin.may_last = is_lasting ? may_last : sequence.request.hand_over == HandOver::kGive;
+    sequence.origin.reads_below = is_lasting ? may_last : sequence.request.hand_over == HandOver::kTake;
+  }
   sequence.request.cache_salt = {};
 }
 
@@ -80,7 +84,8 @@ PrefixMatch Prefixes::look_up(Sequence& sequence, std::span<Sequence* const> run
 
 bool Prefixes::waits_for_disk(Sequence& sequence, TimeNs now) const {
   DiskWait& disk = sequence.disk;
-  if (!sequence.origin.may_last || disk.is_over) return false;
+  if (!sequence.origin.reads_below || disk.is_over) return false;
+  const CachedTokens cached(sequence);
   const auto wanted = std::span(sequence.tokens).first(sequence.reusable());
   if (disk.until_ns == 0) {
     const double known_ms = kDiskWaitTimes * config_.cost_prior.token_ms * static_cast<double>(wanted.size());
@@ -90,10 +95,11 @@ bool Prefixes::waits_for_disk(Sequence& sequence, TimeNs now) const {
   bool is_done = false;
   if (disk.batch == 0) {
     const std::optional<DiskBatch> batch = kv_.read_from_disk(sequence.origin.identity, wanted);
-    is_done = batch == DiskBatch{0};
+    is_done = batch == DiskBatch{0} && (kv_.is_disk_lasting() || kv_.knows(sequence.origin.identity, wanted));
     disk.batch = batch.value_or(0);
-  } else {
-    is_done = !kv_.is_reading(disk.batch);
+  } else if (!kv_.is_reading(disk.batch)) {
+    is_done = kv_.is_disk_lasting();
+    disk.batch = 0;  // more may have come meanwhile
   }
   disk.is_over = is_done || now >= disk.until_ns;
   return !disk.is_over;
@@ -118,6 +124,7 @@ void Prefixes::take_over(Sequence& sequence, const PrefixMatch& match) {
     kv_.load(residency.tables, match);
     keep_filled(sequence);  // for those that are admitted in the same plan
   }
+  if (sequence.request.hand_over == HandOver::kGive && sequence.origin.may_last) kv_.save_known(residency.tables);
   if (match.partial_tokens == 0) return;
   kv_.pin(match.partial_block);
   if (match.num_full() == 0) sequence.origin.copied_root = kv_.root(match.partial_block);

@@ -2,10 +2,13 @@
 // lost on the way, each is told once and in order, and the books of all engines balance.
 // Method: engines over fakes, some of which are lost at a step; answers against those of the fake model alone.
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <random>
 #include <thread>
 
+#include "core/disk/block_exchange.h"
+#include "core/engine/disk_source.h"
 #include "core/engine/engine_thread.h"
 #include "core/router/fleet.h"
 #include "tests/fakes/fake_backend.h"
@@ -283,6 +286,169 @@ TEST_CASE("an engine that comes back in the place of a lost one is tried by one 
   const std::vector<FleetWorkerFigures> figures = bed.fleet->figures();
   CHECK(figures[0].num_losses == 1);
   CHECK_FALSE(figures[0].is_lost);
+}
+
+namespace {
+
+// Engines that hand prompts over: those of the first roles compute them for the others.
+struct HandOverBed {
+  explicit HandOverBed(std::vector<FakeBackendConfig> backends, HandOverRule rule, uint64_t exchange_bytes = 1u << 24)
+      : exchange(std::make_shared<BlockExchange>(exchange_bytes)), bed(backends, {}, config_with(exchange)) {
+    bed.fleet->set_hand_over(std::move(rule));
+  }
+  // The exchange's ends work in ticks, as the simulated time would not wait for threads.
+  struct Ticked final : DiskSource {
+    Result<std::unique_ptr<Folder>> open(const std::string&) override { return make_error(ErrorCode::kIo, "no files"); }
+    uint32_t next_jobs() override { return 2; }
+  };
+  static EngineConfig config_with(const std::shared_ptr<BlockExchange>& exchange) {
+    EngineConfig config = small_config();
+    config.disk.source = std::make_shared<Ticked>();
+    config.exchange = exchange;
+    return config;
+  }
+  void send(Request request) {
+    asked.push_back(request);
+    clients.push_back(bed.send(std::move(request)));
+  }
+  // Until every answer is whole: what waits for blocks does so in time.
+  void run() {
+    const auto is_over = [this](size_t i) {
+      std::lock_guard lock(clients[i]->mutex);
+      return clients[i]->num_over == asked[i].n;
+    };
+    for (int ticks = 0; ticks < 200'000; ++ticks) {
+      if (!bed.tick()) bed.clock.advance_ns(1'000'000);
+      size_t num_over = 0;
+      while (num_over < clients.size() && is_over(num_over)) ++num_over;
+      if (num_over == clients.size()) break;
+    }
+    bed.run();
+  }
+  void check() {
+    for (size_t i = 0; i < asked.size(); ++i) {
+      INFO(i);
+      check_answers(asked[i], *clients[i]);
+      for (uint32_t branch = 0; branch < asked[i].n; ++branch) bed.fleet->drained(clients[i]->first_id + branch);
+    }
+    bed.run();
+    for (size_t i = 0; i < bed.engines.size(); ++i) {
+      if (bed.is_lost[i]) continue;
+      const EngineStats stats = bed.engines[i]->stats();
+      CHECK(stats.num_running + stats.num_waiting + stats.num_streaming == 0);
+      CHECK(stats.blocks_free == stats.blocks_total);
+    }
+  }
+  EngineStats stats(size_t engine) const { return bed.engines[engine]->stats(); }
+
+  std::shared_ptr<BlockExchange> exchange;
+  Bed bed;
+  std::vector<Request> asked;
+  std::vector<std::shared_ptr<Client>> clients;
+};
+
+Request long_request(uint64_t seed, uint32_t n = 1) {
+  Request request = request_of(seed, n);
+  request.prompt.clear();
+  for (uint64_t i = 0; i < 70 + seed % 30; ++i) request.prompt.push_back(static_cast<int32_t>(5 + (i * 7 + seed) % 20));
+  return request;
+}
+
+constexpr WorkerRole kPrefills = WorkerRole::kPrefill, kDecodes = WorkerRole::kDecode;
+
+uint64_t finished(const EngineStats& stats, FinishReason reason) {
+  return stats.finished[static_cast<size_t>(reason)];
+}
+
+}  // namespace
+
+TEST_CASE("one engine computes prompts, the other goes on from their blocks") {
+  HandOverBed bed({{}, {}}, {.roles = {kPrefills, kDecodes}});
+  const bool at_once = GENERATE(false, true);
+  for (uint64_t i = 0; i < 12; ++i) {
+    bed.send(long_request(i, 1 + i % 3));
+    if (!at_once) bed.run();
+  }
+  bed.run();
+  bed.check();
+  uint64_t num_branches = 0, num_blocks = 0;
+  for (const Request& request : bed.asked) {
+    num_branches += request.n;
+    num_blocks += request.n * (request.prompt.size() / 16);
+  }
+  CHECK(finished(bed.stats(0), FinishReason::kHandedOver) == num_branches);
+  CHECK(finished(bed.stats(1), FinishReason::kLength) == num_branches);
+  CHECK(bed.bed.fleet->figures()[1].num_handed_in == num_branches);
+  // All that is full of the prompts came with them: from the exchange, or as a branch before had brought it. Where many
+  // are on their way at once the pools are too small for some.
+  CHECK(bed.stats(1).prefix_hits >= num_blocks * (at_once ? 10 : 16));
+  CHECK(bed.stats(1).prefix_disk_hits > 0);
+  CHECK(bed.exchange->stats().num_got > 0);
+  CHECK(bed.exchange->stats().num_missed == 0);
+}
+
+TEST_CASE("what the giver's prefix cache had already is handed over, too") {
+  HandOverBed bed({{}, {}}, {.roles = {kPrefills, kDecodes}});
+  Request alone = long_request(1);
+  alone.batch_invariant = false;
+  alone.max_tokens = 1;  // nothing to hand over
+  bed.send(alone);
+  bed.run();
+  CHECK(bed.exchange->stats().num_put == 0);
+  bed.send(long_request(1));
+  bed.run();
+  bed.check();
+  CHECK(bed.stats(0).prefix_hits > 0);
+  CHECK(bed.stats(1).prefix_disk_hits == bed.asked[1].prompt.size() / 16 * 16);
+}
+
+TEST_CASE("without room in the exchange prompts are computed again") {
+  HandOverBed bed({{}, {}}, {.roles = {kPrefills, kDecodes}}, /*exchange_bytes=*/10);
+  for (uint64_t i = 0; i < 4; ++i) bed.send(long_request(i));
+  bed.run();
+  bed.check();
+  CHECK(bed.bed.fleet->figures()[1].num_handed_in == 4);
+  CHECK(bed.stats(1).prefix_disk_hits == 0);
+}
+
+TEST_CASE("a hand-over outlives the loss of either side") {
+  for (uint64_t at = 10; at < 50; at += 3)
+    for (const bool loses_giver : {true, false}) {
+      INFO("lost at " << at << (loses_giver ? ", the giver" : ", the taker"));
+      const FakeBackendConfig lost{.lost_at_submit = at};
+      HandOverBed bed({loses_giver ? lost : FakeBackendConfig{}, loses_giver ? FakeBackendConfig{} : lost},
+                      {.roles = {kPrefills, kDecodes}});
+      for (uint64_t i = 0; i < 6; ++i) bed.send(long_request(i, 1 + i % 2));
+      bed.run();
+      bed.check();
+    }
+}
+
+TEST_CASE("a client that leaves in the middle of a hand-over leaves nothing behind") {
+  for (int ticks = 1; ticks < 14; ++ticks) {
+    HandOverBed bed({{}, {}}, {.roles = {kPrefills, kDecodes}});
+    const auto client = bed.bed.send(long_request(3));
+    for (int i = 0; i < ticks; ++i) bed.bed.tick();
+    bed.bed.fleet->cancel(client->first_id);
+    for (int i = 0; i < 50; ++i) bed.bed.tick();
+    bed.bed.run();
+    CHECK(client->num_over == 1);
+    CHECK_FALSE(client->came_behind_end);
+    bed.check();
+  }
+}
+
+TEST_CASE("what another device would round otherwise, or cannot go on, is not handed over") {
+  HandOverBed bed({{}, {}}, {.roles = {kPrefills, kDecodes}});
+  Request invariant = long_request(1);
+  invariant.batch_invariant = true;
+  bed.send(invariant);
+  Request one = long_request(2);
+  one.max_tokens = 1;
+  bed.send(one);
+  bed.run();
+  bed.check();
+  CHECK(bed.bed.fleet->figures()[0].num_handed_in + bed.bed.fleet->figures()[1].num_handed_in == 0);
 }
 
 TEST_CASE("engines on threads of their own, one of them lost under load") {

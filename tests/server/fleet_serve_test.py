@@ -165,17 +165,51 @@ def check_mixed(options):
     server.end()
 
 
+def check_hand_over(options, devices, count, max_tokens, margin):
+    """One device computes prompts, the other one goes on from their blocks: greedy texts are those of one device alone, up
+    to where two tokens are as good as equal."""
+    asked = [{"prompt": " ".join(TEXT[(i * 5 + k) % len(TEXT)] for k in range(60 + 7 * i)), "max_tokens": max_tokens,
+              "temperature": 0, "n": 1, "ignore_eos": True, "logprobs": 2} for i in range(count)]
+    alone = Program(options.program, "vulkan:0")
+    expected = answer_all(alone, asked, 4)
+    alone.end()
+    server = Program(options.program, devices, 0.0, "--roles", "prefill,decode", "--hand-over-gib", "0.25")
+    answers = answer_all(server, asked, 4)
+    cut = check_texts(asked, answers, expected, margin)
+    first, second = devices.split(",")[0], devices.split(",")[1].replace(devices.split(",")[0], "vulkan:0#2")
+    workers = server.workers()
+    assert workers[second]["handed_in_total"] == len(asked), workers
+    text = server.get("/metrics")
+    taken = sum(map(float, re.findall(r"^llmrt_hand_over_blocks_taken_total(?:{[^}]*})? (\S+)", text, re.M)))
+    hits = dict(re.findall(r'^llmrt_prefix_cache_hits_total{worker="([^"]+)"} (\S+)', text, re.M))
+    prompts = dict(re.findall(r'^llmrt_prompt_tokens_total{worker="([^"]+)"} (\S+)', text, re.M))
+    print(f"{first} to {second}: {taken:.0f} blocks, {hits[second]} of {prompts[second]} prompt tokens handed over, {cut} "
+          "answers cut at two tokens alike", flush=True)
+    # All full blocks, which is all but 15 tokens of a prompt and the first token of an answer.
+    assert float(hits[second]) >= float(prompts[second]) - 16 * len(asked) > 0
+    assert taken > 0 and f'reason="handed_over"}} {len(asked)}' in text
+    wait_until(lambda: quiet(server), "the engines are empty")
+    server.end()
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("--lose-every", type=float, default=1.5)
     parser.add_argument("--requests", type=int, default=24)
+    parser.add_argument("--only", choices=("pair", "mixed", "hand-over"))
     options = parser.parse_args()
     if not MODEL:
         print("skipped: expected LLMRT_TEST_MODEL")
         sys.exit(77)
-    check_pair(options)
-    check_mixed(options)
+    if options.only in (None, "pair"):
+        check_pair(options)
+    if options.only in (None, "mixed"):
+        check_mixed(options)
+    if options.only in (None, "hand-over"):
+        check_hand_over(options, "vulkan:0,vulkan:0", count=8, max_tokens=12, margin=0.05)
+        check_hand_over(options, "vulkan:0,reference:0", count=3, max_tokens=4, margin=0.05)
+        check_hand_over(options, "reference:0,vulkan:0", count=3, max_tokens=12, margin=0.05)
 
 
 if __name__ == "__main__":

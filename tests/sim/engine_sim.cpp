@@ -50,7 +50,9 @@ bool reached_everything(const Coverage& coverage) {
              coverage.drafts_proposed > coverage.drafts_accepted && coverage.steps_awaited > 0 &&
              coverage.masked_drafts > 0 && coverage.twin_drafts > 0 && coverage.states_right > 0 &&
              coverage.states_wrong > 0 && coverage.model_drafts_proposed > coverage.model_drafts_accepted;
-  for (int i = 1; i < kNumFinishReasons; ++i) all = all && coverage.finished[static_cast<size_t>(i)] > 0;
+  for (int i = 1; i < kNumFinishReasons; ++i)  // an engine alone hands nothing over
+    all = all &&
+          (coverage.finished[static_cast<size_t>(i)] > 0 || static_cast<FinishReason>(i) == FinishReason::kHandedOver);
   return all;
 }
 

@@ -1,4 +1,5 @@
-// What `llmrt ps`, `llmrt stop` and `llmrt drain` ask of a running `llmrt serve`, and its answers (server/control_socket.h).
+// What `llmrt ps`, `llmrt stop` and `llmrt drain` ask of a running `llmrt serve`, and its answers
+// (server/control_socket.h).
 #pragma once
 
 #include <memory>

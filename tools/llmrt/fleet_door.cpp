@@ -29,6 +29,7 @@ FleetDoor::FleetDoor(std::vector<Worker> workers, Config config, const Clock* cl
     members_.push_back(std::move(member));
   }
   fleet_ = std::make_unique<Fleet>(std::move(engines), config_.placement, clock_, log_);
+  fleet_->set_hand_over(config_.hand_over);
   if (config_.decisions)
     fleet_->on_choice([file = config_.decisions, names = fleet_->names()](PlacementRecord record) {
       const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
@@ -216,6 +217,10 @@ std::vector<server::ServedWorker> FleetDoor::workers() const {
     all.push_back(std::move(worker));
   }
   return all;
+}
+
+std::optional<ExchangeStats> FleetDoor::exchange() const {
+  return config_.exchange ? std::optional(config_.exchange->stats()) : std::nullopt;
 }
 
 bool FleetDoor::drain(std::string_view worker, bool is_drained) {

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/disk/block_exchange.h"
 #include "core/engine/engine_thread.h"
 #include "core/log/log.h"
 #include "core/metrics/saturation.h"
@@ -33,6 +34,8 @@ class FleetDoor final : public server::EngineDoor {
   };
   struct Config {
     PlacementConfig placement;
+    HandOverRule hand_over;                     // no roles: nothing is handed over
+    std::shared_ptr<BlockExchange> exchange;    // the engines'; null: none
     std::shared_ptr<LineFile> decisions;        // of the router; null: not recorded
     std::shared_ptr<TraceWriter> sample_trace;  // null: none
     // Opens a worker's device again and loads the model there. On a thread of its own.
@@ -55,6 +58,7 @@ class FleetDoor final : public server::EngineDoor {
   void drained(RequestId id, const SentTimes& sent) override;
   Result<ReadyAdapter> load_adapter(const std::string& path) override;
   std::vector<server::ServedWorker> workers() const override;
+  std::optional<ExchangeStats> exchange() const override;
   bool drain(std::string_view worker, bool is_drained) override;
   std::optional<std::string> trouble() const override;
   void stop() override;

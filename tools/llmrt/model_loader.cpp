@@ -19,6 +19,8 @@ namespace {
 
 // Beside weights: an engine's workspace and a pool for a few requests.
 constexpr uint64_t kLeastBeside = 256ull << 20;
+// A guess of how fast blocks go from one device to another, through the host's memory.
+constexpr double kHandOverBytesMs = 8e6;
 
 uint64_t bytes_of(const MemoryPlan& plan) {
   return plan.weight_bytes + plan.workspace_bytes + plan.reserve_bytes + plan.pool_bytes + plan.expanded_bytes() +
@@ -290,6 +292,8 @@ Result<std::shared_ptr<LoadedModel>> EngineLoader::assemble_fleet(OpenModel open
     for (std::string& name : traced) name = fmt::format("{}/{}", config_.worker_id, name);
   std::vector<FleetDoor::Worker> workers;
   std::vector<uint64_t> bytes;
+  const MemoryPlan& plan = engines[0]->memory_plan();
+  const double token_bytes = static_cast<double>(plan.block_bytes) / plan.block_tokens;
   for (size_t i = 0; i < engines.size(); ++i) {
     if (Status status = prepare(*engines[i], served.id, traced[i]); !status) return status.error();
     const Caps& caps = engines[i]->backend().caps();
@@ -306,6 +310,9 @@ Result<std::shared_ptr<LoadedModel>> EngineLoader::assemble_fleet(OpenModel open
   config.placement = config_.placement;
   config.sample_trace = config_.sample_trace;
   config.first_wait_s = config_.reopen_s;
+  config.hand_over = config_.hand_over;
+  config.hand_over.token_ms = token_bytes / kHandOverBytesMs;
+  config.exchange = config_.engine.exchange;
   if (!config_.placement_log.empty()) {
     Result<std::unique_ptr<LineFile>> file = LineFile::open(config_.placement_log, "placement log", log_);
     if (!file) return file.error();

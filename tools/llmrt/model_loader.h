@@ -13,6 +13,7 @@
 
 #include "core/engine/engine.h"
 #include "core/engine/engine_thread.h"
+#include "core/router/hand_over.h"
 #include "core/router/model_host.h"
 #include "core/router/placement.h"
 #include "core/trace/line_file.h"
@@ -30,6 +31,8 @@ struct LoaderConfig {
   PlacementConfig placement;         // by which rule
   std::string placement_log;         // a file; empty: decisions are not recorded
   double reopen_s = 10;              // before a lost device is opened again
+  // Who computes prompts for whom, by device; the engine's exchange is there then. Empty: nothing is handed over.
+  HandOverRule hand_over = {};
   EngineConfig engine;
   std::string draft_model;  // of the only model; empty: none
   // Of the models at once, for their shares of memory. 0: one model, which takes all.

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <map>
 
+#include "core/disk/block_exchange.h"
 #include "core/platform/free_memory.h"
 #include "server/policy_file.h"
 #include "server/server.h"
@@ -31,6 +32,9 @@ struct Options {
   PlacementConfig placement;
   std::string placement_log;
   double reopen_s = 10;
+  std::vector<std::string> roles;  // by device
+  bool hands_over_by_load = false;
+  double hand_over_gib = 4;
   std::string thought_field = "reasoning_content";
   int64_t reasoning_budget = -1;
   bool no_compression = false;
@@ -101,6 +105,29 @@ std::shared_ptr<server::AdapterShelf> make_shelf(const Options& options, const s
   return shelf;
 }
 
+// What the options say of prompts that one device computes for another one.
+void set_hand_over(const Options& options, LoaderConfig* config) {
+  if (options.roles.empty() && !options.hands_over_by_load) return;
+  const size_t num_devices = config->devices.size();
+  if (num_devices < 2)
+    fail(kUsage, fmt::format("--roles, --hand-over-by-load: expected several devices, found {}", num_devices));
+  if (!options.roles.empty() && options.roles.size() != num_devices)
+    fail(kUsage, fmt::format("--roles: expected one for each of {} devices, found {}", num_devices,
+                             fmt::join(options.roles, ", ")));
+  HandOverRule& rule = config->hand_over;
+  rule.by_load = options.hands_over_by_load;
+  rule.roles.assign(num_devices, WorkerRole::kBoth);
+  for (size_t i = 0; i < options.roles.size(); ++i) rule.roles[i] = *parse_worker_role(options.roles[i]);
+  const auto has = [&](WorkerRole other) {
+    return std::ranges::any_of(rule.roles, [&](WorkerRole role) { return role == other || role == WorkerRole::kBoth; });
+  };
+  if (!has(WorkerRole::kPrefill) || !has(WorkerRole::kDecode))
+    fail(kUsage, fmt::format("--roles: expected one that computes prompts and one that goes on, found {}",
+                             fmt::join(options.roles, ", ")));
+  config->engine.exchange =
+      std::make_shared<BlockExchange>(static_cast<uint64_t>(options.hand_over_gib * (uint64_t{1} << 30)));
+}
+
 LoaderConfig loader_config(const Options& options, std::vector<ModelOptions> models) {
   LoaderConfig config = loader_config(options.models, options.engine, std::move(models));
   config.adapters = make_shelf(options, config.models);
@@ -113,6 +140,7 @@ LoaderConfig loader_config(const Options& options, std::vector<ModelOptions> mod
   config.placement.long_tokens = options.placement.long_tokens;
   config.placement_log = options.placement_log;
   config.reopen_s = options.reopen_s;
+  set_hand_over(options, &config);
   if (!options.policy.empty()) {
     Result<std::shared_ptr<const Policy>> policy = server::read_policy_file(options.policy);
     if (!policy) fail(kUsage, fmt::format("--policy: {}", policy.error().message));
@@ -152,6 +180,7 @@ void serve(const Options& options) {
   const std::shared_ptr<server::AdapterShelf> adapters = loading.adapters;
   EngineOptions engine_options = options.engine;
   engine_options.config.adapters = loading.engine.adapters;
+  engine_options.config.exchange = loading.engine.exchange;
   const auto loader = std::make_shared<EngineLoader>(std::move(loading), &clock, log);
   // Until signals are watched: a reload while the model loads reads nothing new and must not end the process.
   if (server::Server::can_reload(options.server)) std::signal(SIGHUP, SIG_IGN);
@@ -490,6 +519,24 @@ void add_serve(CLI::App& app) {
       ->type_name("N")
       ->group(fleet);
   command
+      ->add_option(
+          "--roles", options->roles,
+          "what each device does, in the order of --device: both, or prefill: it computes prompts for those of "
+          "role decode, which go on with the answer from the prompt's KV blocks")
+      ->delimiter(',')
+      ->check(one_of({"both", "prefill", "decode"}))
+      ->type_name("ROLE")
+      ->group(fleet);
+  command
+      ->add_flag("--hand-over-by-load", options->hands_over_by_load,
+                 "devices that do both hand prompts over, too, where the answer is predicted to end clearly earlier")
+      ->group(fleet);
+  command->add_option("--hand-over-gib", options->hand_over_gib, "host memory for KV blocks that are handed over")
+      ->check(number_range(0.001, 1e6))
+      ->capture_default_str()
+      ->type_name("GIB")
+      ->group(fleet);
+  command
       ->add_option("--reopen-s", options->reopen_s,
                    "seconds before a device that was lost is opened again, while others serve; twice as many each time "
                    "that this fails, 600 at most")
@@ -521,7 +568,8 @@ void add_serve(CLI::App& app) {
     if (option->nonpositional() && option->get_items_expected_max() > 1 && !option->get_positional())
       option->expected(1)->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->footer(
-      "Paths: POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /tokenize, /detokenize; GET "
+      "Paths: POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /tokenize, /detokenize, and "
+      "with /render behind the first two what they would run with; GET "
       "/v1/models, /health, /ready, /live, /version, /metrics, /config, /openapi.json, /server_info, /model_info, "
       "/get_load, /v1/loads; Ollama's under /api; with --files-dir /v1/files and /v1/batches.\n"
       "  curl http://127.0.0.1:8000/v1/chat/completions \\\n"
