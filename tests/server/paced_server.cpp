@@ -20,6 +20,7 @@
 #include <iostream>
 #include <iterator>
 
+#include "core/kv_events/publisher.h"
 #include "core/platform/free_memory.h"
 #include "server/server.h"
 #include "tests/server/losable_backend.h"
@@ -36,6 +37,7 @@ struct Options {
   server::ServerConfig server;
   EngineConfig engine;
   PacedConfig paced;
+  KvEventsConfig kv_events;
   std::string vocabulary = "bpe", script, name = "paced";
   uint32_t num_workers = 1;
   double lose_every_s = 0;
@@ -199,7 +201,13 @@ int serve(Options& options) {
   const SteadyClock clock;
   const std::shared_ptr<Log> log = stderr_log(LogLevel::kInfo);
   Fates::all().set_every_s(options.lose_every_s);
-  const auto open_engine = [&options, &clock, script, model, log, words = served.tokenizer](size_t) {
+  std::unique_ptr<KvEventPublisher> kv_events;
+  if (!options.kv_events.endpoint.empty()) {
+    auto opened = KvEventPublisher::open(options.kv_events, log);
+    if (!opened) fail(opened.error());
+    kv_events = *std::move(opened);
+  }
+  const auto open_engine = [&, script, model, log, words = served.tokenizer](size_t) {
     std::unique_ptr<Backend> backend = std::make_unique<PacedBackend>(options.paced);
     if (!script.empty()) {
       Script lines{.answer_mark = text_of(script, "answer_mark"), .answers = {}};
@@ -209,7 +217,10 @@ int serve(Options& options) {
     if (options.num_workers > 1) backend = std::make_unique<LosableBackend>(std::move(backend), Fates::all().make());
     Result<std::unique_ptr<Engine>> engine =
         Engine::create(options.engine, model, words, std::move(backend), &clock, {});
-    if (engine) (*engine)->set_log(log);
+    if (!engine) return engine;
+    (*engine)->set_log(log);
+    if (kv_events)
+      (*engine)->listen(kv_events->listener("kv@0@" + options.name, (*engine)->prefix_source(Request()).identity));
     return engine;
   };
   std::vector<std::unique_ptr<Engine>> engines;
@@ -270,6 +281,11 @@ int main(int argc, char** argv) {
   app.add_option("--sequences", options.engine.sequences_max);
   app.add_option("--context", options.engine.context_max);
   app.add_option("--kv-tokens", options.engine.kv_tokens);
+  app.add_option("--kv-events", options.kv_events.endpoint);
+  app.add_option("--kv-events-replay", options.kv_events.replay_endpoint);
+  app.add_option("--kv-events-queue", options.kv_events.queue_events_max);
+  app.add_option("--kv-events-kept", options.kv_events.batches_kept);
+  app.add_flag_callback("--kv-events-map", [&] { options.kv_events.encoding = KvEventEncoding::kMap; });
   app.add_option("--name", options.name);
   app.add_option("--step-ms", options.paced.step_ms);
   app.add_option("--token-us", options.paced.token_us);

@@ -2,7 +2,7 @@
 # folder. Sourced after common.sh.
 
 test_python_packages=(numpy tokenizers sentencepiece jinja2 gguf openai pytest jsonschema prometheus-client anthropic==2.14.0
-                      ollama==0.6.3 schemathesis==4.32.5)
+                      ollama==0.6.3 schemathesis==4.32.5 pyzmq msgpack)
 model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 nvcc_version=13.0
 nvcc_packages=(nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-cccl nvidia-cuda-runtime)

@@ -231,6 +231,7 @@ Result<std::shared_ptr<LoadedModel>> EngineLoader::assemble(OpenModel open,
 
 Status EngineLoader::prepare(Engine& engine, const std::string& model, const std::string& worker) {
   engine.set_log(log_);
+  if (config_.kv_events) config_.kv_events->follow(engine, model);
   if (config_.request_trace.empty()) return {};
   const Result<std::shared_ptr<LineFile>> file = request_trace();
   if (!file) return file.error();

@@ -18,6 +18,7 @@
 #include "core/router/placement.h"
 #include "core/trace/line_file.h"
 #include "server/served_engine.h"
+#include "tools/llmrt/kv_events_options.h"
 #include "tools/llmrt/program.h"
 
 namespace llmrt::cli {
@@ -42,6 +43,7 @@ struct LoaderConfig {
   std::shared_ptr<TraceWriter> sample_trace;
   std::shared_ptr<const Policy> policy;            // of every answer; null: none
   std::shared_ptr<server::AdapterShelf> adapters;  // with the names of those that are loaded with their model
+  std::shared_ptr<KvEventStream> kv_events;        // null: blocks are told to nobody
 };
 
 // The shares of models whose weights take so many bytes. Pure.

@@ -27,6 +27,7 @@ struct Options {
   ServedModelsOptions models;
   EngineOptions engine;
   server::ServerConfig server;
+  KvEventsOptions kv_events;
   std::string log_level = "info", log_format = "text", sample_trace;
   std::string request_trace, worker_id = kWorkerId;
   PlacementConfig placement;
@@ -178,6 +179,9 @@ void serve(const Options& options) {
   specs[0].is_adopted = is_only;
   LoaderConfig loading = loader_config(options, models);
   const std::shared_ptr<server::AdapterShelf> adapters = loading.adapters;
+  auto kv_events = KvEventStream::open(options.kv_events, options.engine.config, options.worker_id, log);
+  if (!kv_events) fail(kv_events.error());
+  loading.kv_events = *std::move(kv_events);
   EngineOptions engine_options = options.engine;
   engine_options.config.adapters = loading.engine.adapters;
   engine_options.config.exchange = loading.engine.exchange;
@@ -489,7 +493,8 @@ void add_serve(CLI::App& app) {
                    "append a line of JSON for each choice that has ended (docs/observability.md); llmrt trace reads it")
       ->type_name("FILE")
       ->group(group);
-  command->add_option("--worker-id", options->worker_id, "name of this engine in the request trace")
+  add_kv_events_options(*command, options->kv_events);
+  command->add_option("--worker-id", options->worker_id, "name of this engine in the request trace and in KV events")
       ->capture_default_str()
       ->type_name("NAME")
       ->group(group);
