@@ -503,7 +503,7 @@ Request turn_of(int32_t conversation, uint32_t num_tokens) {
 // Which worker got the last request, told by Fleet::on_choice.
 struct LastChoice {
   explicit LastChoice(Fleet* fleet) {
-    fleet->on_choice([this](const PlacementRecord& record) { worker = *record.worker; });
+    fleet->on_choice([this](const PlacementRecord& record) { worker = record.worker.value_or(99); });
   }
   uint32_t worker = 99;
 };
