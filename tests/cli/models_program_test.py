@@ -291,7 +291,7 @@ class SettingsTest(unittest.TestCase):
         self.refused("port = true\n", "1: port: expected a value, found true or false")
         self.refused("strict-fields = 1\n", "1: strict-fields: expected true or false")
         self.refused("port = [1, 2]\n", "1: port: expected one value, found an array")
-        self.refused("[foo]\nport = 1\n", "2: [foo]: expected a table of models, server, engine")
+        self.refused("[foo]\nport = 1\n", "2: [foo]: expected a table of models, server, devices, engine")
         self.refused("batch-invariant = true\nno-batch-invariant = true\n", "2: no-batch-invariant: expected it or batch-invariant")
         self.refused("port = 1\nport = 2\n", "line 2: expected each key once")
         self.refused("port 1\n", "line 1: expected = behind the key port, found '1'")

@@ -824,14 +824,21 @@ class Cancels(Attack):
 
 @attack
 class Everything(Attack):
-    """Several of the others at once."""
+    """Several of the others at once, none of them more often than by itself: what is meant for two tasks would take all
+    rows of the engine with twelve, and then everybody waits, as for any long answers."""
     tasks = 12
 
     def prepare(self, rng, program):
         kinds = [kind for kind in ATTACKS if not issubclass(kind, (Bodies, Everything)) and kind.tasks <= 16]
         self.others = [kind() for kind in rng.sample(kinds, 5) + [rng.choice([HashFloodOfTemplate, SlowText])]]
+        self.under_way = dict.fromkeys(self.others, 0)
         for other in self.others:
             other.prepare(rng, program)
 
     async def strike(self, net, rng, level):
-        await rng.choice(self.others).strike(net, rng, level * 0.5)
+        other = rng.choice([each for each in self.others if self.under_way[each] < each.tasks])
+        self.under_way[other] += 1
+        try:
+            await other.strike(net, rng, level * 0.5)
+        finally:
+            self.under_way[other] -= 1

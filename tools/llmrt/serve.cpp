@@ -498,7 +498,7 @@ void add_serve(CLI::App& app) {
       ->capture_default_str()
       ->type_name("NAME")
       ->group(group);
-  const char* fleet = "Several devices";
+  const char* fleet = "Devices";
   command
       ->add_option_function<std::string>(
           "--placement",
