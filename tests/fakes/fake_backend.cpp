@@ -265,18 +265,21 @@ Status FakeBackend::prepare_rows(const ForwardInputs& in) {
 }
 
 Result<uint64_t> FakeBackend::attend_token(const AttentionItem& item, uint32_t i, uint32_t group,
-                                           uint64_t FakeCell::*layer) {
-  uint64_t sum = 0;
+                                           uint64_t FakeCell::*layer, const Attended& before) {
+  uint64_t sum = before.sum;
   const uint32_t end = std::min(item.key_end, item.position_first + i + 1);  // causal
   const uint32_t window = config_.groups[group].window, position = item.position_first + i;
   const uint32_t visible = window > 0 && position >= window ? position + 1 - window : 0;
   // Blocks behind the window of the item's first token may be others' already.
   if (i == 0 && item.key_begin < visible)
     return refuse("an attention item reads key {}, behind its window", item.key_begin);
-  for (uint32_t key = std::max(item.key_begin, visible); key < end; ++key) {
-    Result<Cell*> cell = cell_at(group, item.slot, key);
-    if (!cell) return cell.error();
-    sum += read_cell((*cell)->stored.*layer);
+  const uint32_t block_tokens = pools_[group].block_tokens;
+  for (uint32_t key = std::max({item.key_begin, visible, before.end}); key < end;) {
+    const Result<Cell*> found = cell_at(group, item.slot, key);
+    if (!found) return found.error();
+    const Cell* cell = *found;  // and those behind it in its block
+    const uint32_t block_end = std::min(end, key / block_tokens * block_tokens + block_tokens);
+    for (; key < block_end; ++key, ++cell) sum += read_cell(cell->stored.*layer);
   }
   return sum;
 }
@@ -290,9 +293,13 @@ Result<std::vector<uint64_t>> FakeBackend::attend(const ForwardInputs& in, uint3
       const size_t stride = items == &work.prompt_items ? item.partial_stride
                             : item.partial < 0          ? 0
                                                         : work.merge_items.at(item.merge_idx).num_partials;
+      Attended before;
       for (uint32_t i = 0; i < item.num_tokens; ++i) {
-        const Result<uint64_t> sum = attend_token(item, i, group, layer);
+        const Result<uint64_t> sum = attend_token(item, i, group, layer, before);
         if (!sum) return sum.error();
+        // Without a window a token reads what the one before it has, and more.
+        if (config_.groups[group].window == 0)
+          before = {*sum, std::max(before.end, std::min(item.key_end, item.position_first + i + 1))};
         if (item.partial < 0) {
           out[item.token_first + i] = *sum;
         } else {

@@ -94,7 +94,12 @@ class FakeBackend : public Backend {
   Status copy_blocks(const ForwardInputs& in);
   Status prepare_rows(const ForwardInputs& in);
   Result<std::vector<uint64_t>> attend(const ForwardInputs& in, uint32_t group, uint64_t FakeCell::*layer);
-  Result<uint64_t> attend_token(const AttentionItem& item, uint32_t i, uint32_t group, uint64_t FakeCell::*layer);
+  struct Attended {  // the sum over the keys before `end`
+    uint64_t sum = 0;
+    uint32_t end = 0;
+  };
+  Result<uint64_t> attend_token(const AttentionItem& item, uint32_t i, uint32_t group, uint64_t FakeCell::*layer,
+                                const Attended& before);
   Status run_forward(const ForwardInputs& in);
   Status run_layers(const ForwardInputs& in, uint32_t group);
   Status run_states(const ForwardInputs& in, uint32_t group);

@@ -98,13 +98,6 @@ std::vector<BiasEntry> bias_of(const Request& request, const std::vector<int32_t
 
 }  // namespace
 
-uint64_t mix(uint64_t a, uint64_t b) {  // the finaliser of splitmix64
-  uint64_t x = a * 0x9e3779b97f4a7c15ull + b + 0x632be59bd9b4e019ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
 uint64_t fake_layer0(int32_t token, uint32_t position, uint32_t adapter_id) {
   return mix(mix(static_cast<uint64_t>(static_cast<int64_t>(token)), position), adapter_id);
 }
@@ -113,9 +106,6 @@ uint64_t fake_layer1(uint64_t layer0, uint64_t sum0) {
 }
 uint64_t fake_hidden(uint64_t sum0, uint64_t sum1, uint32_t position) {
   return mix(mix(sum0, sum1), position);
-}
-uint64_t read_cell(uint64_t stored) {
-  return mix(stored, 17);
 }
 uint64_t fake_state(uint64_t before, uint64_t layer0) {
   return before * 31 + read_cell(layer0);

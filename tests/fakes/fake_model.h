@@ -22,7 +22,12 @@ inline constexpr uint32_t kFakeVocab = 64;
 inline constexpr uint32_t kFakeContextMax = 4096;
 inline const std::vector<int32_t> kFakeEnds = {0, 1};
 
-uint64_t mix(uint64_t a, uint64_t b);
+inline uint64_t mix(uint64_t a, uint64_t b) {  // the finaliser of splitmix64
+  uint64_t x = a * 0x9e3779b97f4a7c15ull + b + 0x632be59bd9b4e019ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
 
 // What a position stores in the KV pool.
 struct FakeCell {
@@ -34,7 +39,9 @@ uint32_t adapter_at(const Request& request, uint32_t position);
 // `sum0`: over the cells of all positions up to and including this one (read_cell of each).
 uint64_t fake_layer1(uint64_t layer0, uint64_t sum0);
 uint64_t fake_hidden(uint64_t sum0, uint64_t sum1, uint32_t position);
-uint64_t read_cell(uint64_t stored);  // what attention adds up
+inline uint64_t read_cell(uint64_t stored) {  // what attention adds up
+  return mix(stored, 17);
+}
 // A running sum over tokens in their order: what a record of a group of states holds.
 uint64_t fake_state(uint64_t before, uint64_t layer0);
 
