@@ -279,7 +279,7 @@ Fleet::Chosen Fleet::take(uint32_t worker, bool gives) {
   return {worker, state.engine, gives};
 }
 
-Result<Fleet::Chosen> Fleet::choose(const Request& request, std::string_view why) {
+Result<Fleet::Chosen> Fleet::choose(const Request& request, std::string_view why, std::optional<size_t> but) {
   const TimeNs now = clock_->now_ns();
   const std::vector<uint64_t> cached = cached_tokens_of(request);
   std::lock_guard lock(mutex_);
@@ -289,6 +289,7 @@ Result<Fleet::Chosen> Fleet::choose(const Request& request, std::string_view why
   if (std::ranges::none_of(facts, [](const WorkerFacts& worker) { return worker.unusable.empty(); }))
     for (size_t i = 0; i < facts.size(); ++i)
       if (states_[i].engine && !states_[i].figures.is_drained) facts[i].unusable.clear();
+  if (but && facts[*but].unusable.empty()) facts[*but].unusable = "the request has failed there";
   const PlacementAsk ask = ask_of(request);
   PlacementChoice choice = place(config_, ask, facts, turn_++);
   PhaseChoice phase{choice.worker.value_or(0)};
@@ -345,21 +346,20 @@ Result<RequestId> Fleet::submit(Request request) {
 
 // On the thread of the engine that ends the branch.
 bool Fleet::move(Flow& flow, uint32_t branch, const Error& error) {
-  const size_t from = flow.place_of(branch).worker;
+  const Flow::Place before = flow.place_of(branch);
+  const size_t from = before.worker;
   if (error.code == ErrorCode::kDeviceLost) lose(from);  // it ends all that it has, and takes no more
   note_end(from, End::kFault);
   const std::optional<Request> rest = flow.rest_of(branch);
   while (rest) {
-    const Result<Chosen> chosen = choose(*rest, fmt::format("moved from {}", names_[from]));
+    const Result<Chosen> chosen = choose(*rest, fmt::format("moved from {}", names_[from]), from);
     if (!chosen) return false;
-    if (chosen->worker == from) {
-      note_end(from, End::kNeither);
-      return false;
-    }
     const Status moved = flow.go_on(chosen->worker, branch, *rest, *chosen->engine);
     if (!moved && goes_elsewhere(*chosen, moved.error())) continue;
     if (!moved) return false;
     std::lock_guard lock(mutex_);
+    // An engine that lives keeps the branch until it is drained, which its client tells only the one that has it now.
+    if (states_[from].engine) states_[from].engine->drained(before.id);
     ++states_[chosen->worker].figures.num_placed;
     ++states_[chosen->worker].figures.num_moved_in;
     return true;

@@ -99,7 +99,8 @@ class Fleet {
   WorkerFacts facts_of(const State& state) const;  // locked
   size_t lose_locked(size_t worker);
   std::vector<uint64_t> cached_tokens_of(const Request& request) const;
-  Result<Chosen> choose(const Request& request, std::string_view why);
+  // `but`: not that worker.
+  Result<Chosen> choose(const Request& request, std::string_view why, std::optional<size_t> but = {});
   std::optional<Chosen> choose_next(const Request& rest, uint32_t from);
   std::vector<WorkerFacts> all_facts(TimeNs now);  // locked
   Chosen take(uint32_t worker, bool gives);        // locked

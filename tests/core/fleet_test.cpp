@@ -193,6 +193,24 @@ TEST_CASE("answers of an engine that is lost go on elsewhere, from the tokens th
   CHECK(total_moved > 20);
 }
 
+TEST_CASE("a request that fails at an engine that lives goes on at another one, and nothing of it stays behind") {
+  // The second engine is the busier one: but for the failure the first would be chosen again.
+  Bed bed({{.best_logprob = 100}, {}}, {.policy = PlacementPolicy::kLeastLoad});
+  Request request = request_of(1);
+  request.sampling.logprobs = 2;
+  bed.fleet->drain(0, true);
+  bed.send(request_of(2, 4));
+  bed.fleet->drain(0, false);
+  const auto client = bed.send(request);
+  bed.run();
+  check_answers(request, *client);
+  CHECK(num_moved(*bed.fleet) == 1);
+  bed.fleet->drained(client->first_id);
+  bed.run();
+  CHECK(bed.engines[0]->stats().num_streaming == 0);
+  CHECK(bed.fleet->figures()[0].num_failed == 1);
+}
+
 TEST_CASE("a lost fleet says so, and what cannot go on ends with the error") {
   Bed bed({{.lost_at_submit = 20}, {}}, {.policy = PlacementPolicy::kRoundRobin});
   // Log-probabilities of the prompt were told: they would be told again.
