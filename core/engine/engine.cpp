@@ -75,6 +75,20 @@ Error row_error(uint32_t flags) {
   return make_error(ErrorCode::kEmptySupport, "no token is left to draw: logit bias and bans removed all of them");
 }
 
+// The first answers that end are short ones.
+constexpr uint64_t kAnswersKnown = 16;
+double mean_answer(const EngineStats& stats) {
+  const uint64_t count = stats.answer_tokens_hist.count();
+  return count < kAnswersKnown ? 0 : stats.answer_tokens_hist.sum() / static_cast<double>(count);
+}
+// By means, as prompts are counted before their answers.
+double prompts_each(const EngineStats& stats) {
+  const double answer = mean_answer(stats);
+  if (answer == 0) return 0;
+  const uint64_t computed = stats.prompt_tokens - std::min(stats.prompt_tokens, stats.prefix_hits);
+  return static_cast<double>(computed) / static_cast<double>(stats.prompt_tokens_hist.count()) / answer;
+}
+
 // A log-probability is at most 0, but for rounding. Whatever else a device gives is wrong, and so may be all that it
 // computed for the row.
 std::optional<Error> logprob_error(TokenId token, float logprob) {
@@ -549,8 +563,11 @@ void Engine::Impl::publish() {
                  .prompt_tokens_left = load.prompt_tokens_left,
                  .blocks_free = stats.blocks_free,
                  .prefill_tokens_ms = load.prefill_tokens_ms,
+                 .prefill_pair_ms = load.prefill_pair_ms,
                  .decode_ms = load.decode_ms,
-                 .decode_more_ms = load.decode_more_ms};
+                 .decode_more_ms = load.decode_more_ms,
+                 .answer_tokens = mean_answer(stats),
+                 .prompt_tokens_each = prompts_each(stats)};
   shared_stats = stats;
   shared_stats.plan_ms = plan_ms;
   shared_stats.device_ms = device_ms;

@@ -201,6 +201,7 @@ WorkerFacts limits_of(Engine& engine) {
   limits.block_tokens = engine.memory_plan().block_tokens;
   limits.blocks_total = engine.memory_plan().num_blocks;
   limits.sequences_max = engine.config().sequences_max;
+  limits.step_tokens = engine.config().step_tokens_max;
   limits.batch_invariant = engine.backend().caps().batch_invariant;
   limits.has_draft_model = engine.draft_model() != nullptr;
   limits.adapter_slots = engine.config().adapters.slots;
@@ -246,8 +247,11 @@ WorkerFacts Fleet::facts_of(const State& state) const {
   facts.prompt_tokens_left = load.prompt_tokens_left;
   facts.blocks_free = load.blocks_free;
   facts.prefill_tokens_ms = load.prefill_tokens_ms;
+  facts.prefill_pair_ms = load.prefill_pair_ms;
   facts.decode_ms = load.decode_ms;
   facts.decode_more_ms = load.decode_more_ms;
+  facts.answer_tokens = load.answer_tokens;
+  facts.prompt_tokens_each = load.prompt_tokens_each;
   return facts;
 }
 

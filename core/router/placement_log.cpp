@@ -22,6 +22,9 @@ std::string format_placement(const PlacementRecord& record, std::span<const std:
       worker["tpot_ms"] = terms.tpot_ms;
       worker["late_ms"] = terms.late_ms;
       worker["total_ms"] = terms.total_ms;
+      worker["wait_ms"] = terms.wait_ms;
+      worker["others_ms"] = terms.others_ms;
+      worker["lost"] = terms.lost;
       worker["cached_tokens"] = terms.cached_tokens;
       worker["room_blocks"] = terms.room_blocks;
       worker["keeps_room"] = terms.keeps_room;

@@ -104,6 +104,8 @@ class CostModel {
   uint32_t chunk_within(double ms, const StepWork& work, uint64_t depth, uint32_t most) const;
   // Tokens a millisecond of a prompt that is computed in steps of so many, at its beginning.
   double prefill_rate(uint32_t step_tokens) const;
+  // What a chunk's token costs for each key before it.
+  double pair_ms() const { return step_.coefficient(3); }
   // What computing the first `num_tokens` positions of a sequence again adds to the steps that do it.
   double recompute_ms(uint64_t num_tokens) const;
   // Storing that many blocks of group 0 and loading them again.

@@ -151,6 +151,7 @@ Scheduler::Load Scheduler::load() const {
   }
   const CostModel& cost = owners_->pace.cost();
   load.prefill_tokens_ms = cost.prefill_rate(owners_->config.step_tokens_max);
+  load.prefill_pair_ms = cost.pair_ms();
   if (!cost.knows_steps()) return load;
   StepWork work{.tokens = num_rows, .decode_keys = load.context_tokens + num_rows};
   if (num_rows > 0) load.decode_ms = cost.step_ms(work);

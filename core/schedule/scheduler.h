@@ -132,7 +132,7 @@ class Scheduler {
   struct Load {
     uint64_t context_tokens = 0, prompt_tokens_left = 0;
     double decode_ms = 0, decode_more_ms = 0;  // 0 = not known yet
-    double prefill_tokens_ms = 0;
+    double prefill_tokens_ms = 0, prefill_pair_ms = 0;
   };
   Load load() const;
 

@@ -14,7 +14,7 @@ namespace {
 WorkerFacts fast() {
   WorkerFacts worker;
   worker.context_max = 8192;
-  worker.blocks_total = worker.blocks_free = 1000;
+  worker.blocks_total = worker.blocks_free = 4000;
   worker.sequences_max = 64;
   worker.batch_invariant = true;
   worker.prefill_tokens_ms = 20;
@@ -71,6 +71,92 @@ TEST_CASE("within the targets all are as good, and the faster one is taken; beyo
   CHECK(chosen({queued, slow()}, {1000, 1000}, of_tokens) == 0);
   const PlacementConfig of_first{.ttft_target_ms = 200, .tpot_target_ms = 50};
   CHECK(chosen({queued, slow()}, {1000, 1000}, of_first) == 1);
+}
+
+TEST_CASE("a worker without a row or blocks to spare is as far away as the ends that they take") {
+  const PlacementConfig config{.ttft_target_ms = 1000, .tpot_target_ms = 50};
+  WorkerFacts full = fast();
+  full.num_running = 63;
+  full.answer_tokens = 200;
+  CHECK(chosen({full, slow()}, {100, 100}, config) == 0);
+  SECTION("rows") {
+    full.num_running = 64;
+    full.num_waiting = 60;
+  }
+  SECTION("blocks") {
+    full.blocks_free = 10;
+    full.num_waiting = 30;
+  }
+  CHECK(chosen({full, slow()}, {100, 100}, config) == 1);
+  const std::vector<WorkerFacts> both = {full, slow()};
+  const PlacementChoice choice = place(config, {100, 100}, both, 0);
+  CHECK(choice.terms[0].wait_ms > 900);
+  CHECK(choice.terms[1].wait_ms == 0);
+}
+
+TEST_CASE("blocks that are missing count by what a running row gives back") {
+  const PlacementConfig config{.ttft_target_ms = 1000, .tpot_target_ms = 50};
+  WorkerFacts full = fast();
+  full.num_running = 30;  // of 133 blocks each
+  full.answer_tokens = 2000;
+  full.blocks_free = 10;
+  const std::vector<WorkerFacts> both = {full, slow()};
+  const PlacementChoice choice = place(config, {3000, 100}, both, 0);
+  CHECK(choice.worker == 1u);
+  CHECK(choice.terms[0].wait_ms > 700);
+}
+
+TEST_CASE("a worker that is late at each token is not in time, however soon it begins") {
+  const PlacementConfig config{.ttft_target_ms = 1000, .tpot_target_ms = 20};
+  WorkerFacts queued = fast();
+  queued.waiting_tokens = 12'000;  // 600 ms, and 6 for each token
+  CHECK(chosen({slow(), queued}, {100, 100}, config) == 1);
+}
+
+TEST_CASE("the later tokens of a long prompt cost more, and rows that run wait for them") {
+  const PlacementConfig config{.ttft_target_ms = 2000, .tpot_target_ms = 25, .long_tokens = 1000};
+  WorkerFacts deep = fast();
+  deep.prefill_pair_ms = 1e-4;
+  const std::vector<WorkerFacts> both = {deep, fast()};
+  const PlacementChoice choice = place(config, {6000, 100}, both, 0);
+  CHECK(choice.worker == 1u);
+  CHECK(choice.terms[0].ttft_ms > choice.terms[1].ttft_ms + 1000);
+  CHECK(place(config, {2000, 100}, both, 0).terms[0].ttft_ms == place(config, {2000, 100}, both, 0).terms[1].ttft_ms);
+  // 300 ms of prompt, between the tokens of answers that have room for 20 x 14.5.
+  WorkerFacts answers = fast();
+  answers.num_running = 8;
+  answers.answer_tokens = 20;
+  CHECK(place(config, {6000, 100}, std::vector{answers, slow()}, 0).terms[0].others_ms > 0);
+  CHECK(place(config, {4000, 100}, std::vector{answers, slow()}, 0).terms[0].others_ms == 0);
+}
+
+TEST_CASE("what is late everywhere goes where it costs the fewest answers in time") {
+  const PlacementConfig config{.ttft_target_ms = 300, .tpot_target_ms = 40};
+  WorkerFacts late_fast = fast(), late_slow = slow();
+  late_fast.waiting_tokens = 8000;  // late by 100 ms
+  late_slow.waiting_tokens = 8000;  // by 500
+  CHECK(chosen({late_fast, late_slow}, {100, 20}, config) == 1);
+  CHECK(chosen({late_fast, late_slow}, {100, 20}) == 0);
+  SECTION("of equal ones to the later one") {
+    WorkerFacts later = late_fast;
+    later.waiting_tokens = 20'000;
+    CHECK(chosen({late_fast, later}, {100, 20}, config) == 1);
+  }
+  SECTION("to one that never is in time before all") {
+    WorkerFacts crawls = slow();
+    crawls.decode_ms = 60;
+    crawls.decode_more_ms = 61;
+    CHECK(chosen({late_fast, late_slow, crawls}, {100, 20}, config) == 2);
+  }
+  SECTION("but not for ever") {
+    late_slow.waiting_tokens = 300'000;
+    CHECK(chosen({late_fast, late_slow}, {100, 20}, config) == 0);
+  }
+  SECTION("long ones to where they are least late, for they are late by themselves") {
+    CHECK(chosen({late_fast, late_slow}, {8100, 20}, config) == 1);
+    CHECK(chosen({late_fast, late_slow}, {8100, 92},
+                 {.ttft_target_ms = 300, .tpot_target_ms = 40, .long_tokens = 8000}) == 0);
+  }
 }
 
 TEST_CASE("a prompt that is cached somewhere need not be computed there") {
