@@ -5,10 +5,11 @@
     tests/sim/planted_bugs.py --places
 
 planted_engine.py has the bugs that engine_sim must find, planted_groups.py those of groups_sim, planted_disk.py those
-of disk_sim. A bug is one replaced place in one source file. The file is copied, changed and compiled as the build would;
-the object goes first into the simulation's link line, so that the archive's own version is not taken. A place that is
-not found exactly once is an error: a bug that was not planted proves nothing. --places checks this alone, and builds
-nothing. The seed that found a bug the last time (planted_seeds.json, by --write-seeds) is tried before all others.
+of disk_sim, planted_fleet.py those of fleet_sim and of two tests, which have no seeds. A bug is one replaced place
+in one source file. The file is copied, changed and compiled as the build would; the object goes first into the
+simulation's link line, so that the archive's own version is not taken. A place that is not found exactly once is an
+error: a bug that was not planted proves nothing. --places checks this alone, and builds nothing. The seed
+that found a bug the last time (planted_seeds.json, by --write-seeds) is tried before all others.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 sys.dont_write_bytecode = True  # the lists below stand in the source tree
 import planted_disk
 import planted_engine
+import planted_fleet
 import planted_groups
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -38,7 +40,11 @@ MEMORY_BYTES = 1 << 30
 SEEDS_FILE = os.path.join(ROOT, "tests", "sim", "planted_seeds.json")
 
 BUGS = [("engine_sim", *bug) for bug in planted_engine.BUGS] + [("groups_sim", *bug) for bug in planted_groups.BUGS]
-BUGS += [("disk_sim", *bug) for bug in planted_disk.BUGS]
+BUGS += [("disk_sim", *bug) for bug in planted_disk.BUGS] + [("fleet_sim", *bug) for bug in planted_fleet.BUGS]
+BUGS += [("placement_test", *bug) for bug in planted_fleet.PLACED]
+BUGS += [("fleet_test", *bug) for bug in planted_fleet.TESTED]
+# What shows in times shows in so many seeds together.
+SEEDS_MOST = {"fleet_sim": 40}
 
 
 class Build:
@@ -115,8 +121,10 @@ def find(bug, build, num_seeds, likely_seed):
         program = plant(bug, build)
     except subprocess.CalledProcessError:
         return False, "it does not compile", None
-    seeds = [["--seeds", str(num_seeds)]]
-    if likely_seed is not None:
+    seeds = [["--seeds", str(min(num_seeds, SEEDS_MOST.get(bug[0], num_seeds)))]]
+    if bug[0].endswith("_test"):
+        seeds = [[]]
+    elif likely_seed is not None:
         seeds.insert(0, ["--first-seed", str(likely_seed), "--seeds", "1"])
     try:
         for options in seeds:
@@ -128,7 +136,7 @@ def find(bug, build, num_seeds, likely_seed):
         return True, "it hangs", None
     finally:
         shutil.rmtree(os.path.dirname(program))
-    said = [line for line in run.stderr.strip().splitlines() if line]
+    said = [line for line in (run.stderr.strip() or run.stdout.strip()).splitlines() if line]
     seed = re.match(r"FAILED: seed (\d+)", said[0]) if said else None
     return run.returncode != 0, said[0][:150] if said else f"exit status {run.returncode}", seed and int(seed[1])
 
