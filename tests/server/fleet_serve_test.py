@@ -150,7 +150,7 @@ def wait_until(is_it, what, limit_s=60):
 
 def check_mixed(options):
     """Two that are not alike: a request goes where it comes less late, and both are used."""
-    asked = list(bodies(max(options.requests // 4, 20), max_tokens=8))
+    asked = list(bodies(max(options.requests // 4, 12), max_tokens=5))
     asked = [body for body in asked if body["temperature"] == 0]
     alone = Program(options.program, "vulkan:0")
     expected = answer_all(alone, asked, 8)
@@ -196,7 +196,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("--lose-every", type=float, default=1.5)
-    parser.add_argument("--requests", type=int, default=24)
+    parser.add_argument("--requests", type=int, default=16)
     parser.add_argument("--only", choices=("pair", "mixed", "hand-over"))
     options = parser.parse_args()
     if not MODEL:
@@ -207,9 +207,9 @@ def main():
     if options.only in (None, "mixed"):
         check_mixed(options)
     if options.only in (None, "hand-over"):
-        check_hand_over(options, "vulkan:0,vulkan:0", count=8, max_tokens=12, margin=0.05)
-        check_hand_over(options, "vulkan:0,reference:0", count=3, max_tokens=4, margin=0.05)
-        check_hand_over(options, "reference:0,vulkan:0", count=3, max_tokens=12, margin=0.05)
+        check_hand_over(options, "vulkan:0,vulkan:0", count=6, max_tokens=8, margin=0.05)
+        check_hand_over(options, "vulkan:0,reference:0", count=2, max_tokens=3, margin=0.05)
+        check_hand_over(options, "reference:0,vulkan:0", count=2, max_tokens=6, margin=0.05)
 
 
 if __name__ == "__main__":

@@ -200,7 +200,11 @@ VLLM = {name: ("histogram", {"le"}) for name in TIMES} | {
     "prompt_tokens_by_source": ("counter", {"source"}), "prompt_tokens_cached": ("counter", set()),
     "prefix_cache_queries": ("counter", set()), "prefix_cache_hits": ("counter", set()),
     "generation_tokens": ("counter", set()), "request_success": ("counter", {"finished_reason"}),
-    "lora_requests_info": ("gauge", {"max_lora", "running_lora_adapters", "waiting_lora_adapters"})}
+    "lora_requests_info": ("gauge", {"max_lora", "running_lora_adapters", "waiting_lora_adapters"}),
+    # Older names that routers still read.
+    "gpu_cache_usage_perc": ("gauge", set()), "cpu_cache_usage_perc": ("gauge", set()),
+    "gpu_prefix_cache_hit_rate": ("gauge", set()), "gpu_prefix_cache_hits": ("counter", set()),
+    "gpu_prefix_cache_queries": ("counter", set())}
 
 
 @pytest.mark.parametrize("parse, accept", [(parse_text, None), (parse_openmetrics, ACCEPT_3)])
